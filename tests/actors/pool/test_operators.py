@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.core.watchers import MOST_UNREAD
 from greenroom.actors.pool.ledger import Ledger
@@ -12,8 +14,9 @@ from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Resid
 from greenroom.actors.pool.pool_overview import PoolOverview
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.models.memory_need import MemoryNeed
+from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
 from greenroom.schemas.protocols.model_protocol import LoadProgress
 from greenroom.schemas.protocols.operator_protocol import LoadPlan, ModelNews, WatchModels
 from greenroom.schemas.settings.settings import Settings
@@ -40,6 +43,17 @@ def test_a_plan_is_the_decision_on_one_more_request_and_changes_nothing() -> Non
     assert {*planned(state, C, 9).unload} == {A, B}
     assert planned(state, C, 11).outcome == "refused"
     assert state.models == before
+
+
+@pytest.mark.parametrize(("kind", "outcome"), [("text", "evicts"), ("vision", "refused")])
+def test_a_plan_loads_a_text_model_above_the_limit_alone_and_none_with_vision(
+    kind: ModelType, outcome: str
+) -> None:
+    state = PoolState({A: ready(A, 6), B: ready(B, 3)}, NOW, 10)
+    need = memory_need(kind, 12, 12, limit=10, most=14)
+    found = plan_load(state, C, need, MemoryRead(None, NOW))[0]
+    assert (found.outcome, {*found.unload}) == (outcome, {A, B} if outcome == "evicts" else set())
+    assert (found.required, found.limit) == (12, 10)
 
 
 def test_a_plan_waits_for_models_in_use() -> None:

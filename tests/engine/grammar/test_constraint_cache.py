@@ -45,3 +45,11 @@ def test_the_same_constraint_is_compiled_once_unless_it_is_very_long(grammars: G
     for length, same in ((10, True), (1_000_000, False)):
         first, second = (grammars.matcher(Constraint(JsonSchemaFormat(schema(length)))) for _ in range(2))
         assert (first.constraint is second.constraint) is same
+
+
+def test_a_compiled_constraint_is_shared_by_one_owner_only(grammars: Grammars) -> None:
+    """The time of a compilation would tell another owner what has been asked."""
+    plain = JsonSchemaFormat({"type": "string", "maxLength": 7})
+    alice, again, bob = (grammars.matcher(Constraint(plain, cache_salt=owner)) for owner in "aab")
+    assert alice.constraint is again.constraint
+    assert bob.constraint is not alice.constraint

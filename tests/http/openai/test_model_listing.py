@@ -48,6 +48,7 @@ async def test_a_list_tells_what_is_known_of_each_model(settings: Settings) -> N
     assert (used["object"], type(used["created"]), used["owned_by"]) == ("model", int, "greenroom")
     assert (used["type"], used["family"], used["architecture"]) == ("text", "qwen", "qwen3")
     assert (used["state"], idle["state"], used["probed"]) == ("ready", "idle", False)
+    assert (used["status"], idle["status"]) == ("Ready", "Idle")
     assert (used["tools"], used["tool_parser"], idle["tool_parser"]) == (True, "harmony", None)
     assert used["size_bytes"] > 0
     assert used["required_bytes"] > 0

@@ -130,6 +130,10 @@ def test_reference_audio_is_read_at_any_rate(cloning: SpeechAdapter, tmp_path: P
     path.write_bytes(wav_file(2.0, 44_100))
     reference = cloning.prepare_input(spoken("Hi", reference=str(path))).reference
     assert reference is not None
+    asked = spoken("Hi", reference=str(path))
+    voices = [cloning.prepare_input(attrs.evolve(asked, cache_salt=owner)).reference for owner in "aab"]
+    alice, again, bob = (voice.digest for voice in voices if voice is not None)
+    assert alice == again != bob  # what is computed of a cloned voice is kept for its owner
     path.write_bytes(wav_file(1.0, title=b"Caf\xe9"))
     assert cloning.prepare_input(spoken("Hi", reference=str(path))).reference is not None
     assert len(reference.samples) == pytest.approx(48_000, abs=100)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import os
+import pty
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
@@ -156,3 +159,19 @@ def test_a_client_writes_no_lines_of_its_own_into_the_audit(server: ServerProces
     httpx2.get(f"{server.address}/nope/%0A9%20%20forged%0D%09%1B[2J")
     [line] = on(server, "audit", "--limit", "1", "--status", "404").splitlines()
     assert "GET /nope/\\x0a9  forged\\x0d\\x09\\x1b[2J" in line
+
+
+def test_at_a_terminal_a_heading_names_the_audits_columns(server: ServerProcess) -> None:
+    httpx2.get(f"{server.address}/nope")
+    ours, theirs = pty.openpty()
+    command = [*GREENROOM, "audit", "--limit", "1", "--status", "404", "--url", server.address]
+    with bounded(subprocess.Popen(command, stdout=theirs)), open(ours, "rb", buffering=0) as terminal:
+        os.close(theirs)
+        told = b""
+        with contextlib.suppress(OSError):  # the end of a terminal, on Linux
+            while part := terminal.read(65_536):
+                told += part
+    heading, line = (row.split("  ") for row in told.decode().splitlines())
+    assert heading[:4] == ["number", "time", "key", "ending"]
+    assert len(line) == len(heading)
+    assert (line[heading.index("status")], line[heading.index("route")]) == ("404", "GET /nope")

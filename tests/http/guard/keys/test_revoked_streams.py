@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from greenroom.actors.core.ref import Ref
 from greenroom.http.guard.keys.key_ring import KeyRing
@@ -71,7 +72,7 @@ async def test_streams_of_a_revoked_key_end_with_an_error_in_every_protocol(serv
             ended.add(path)
 
     begun, ended = list[str](), set[str]()
-    with trio.fail_after(60):
+    with trio.fail_after(60), capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             for path in STREAMS:
                 nursery.start_soon(follow, path)
@@ -80,6 +81,12 @@ async def test_streams_of_a_revoked_key_end_with_an_error_in_every_protocol(serv
         while requests:
             answer = await fetch(served.server, "GET", "/admin/requests", x_api_key=boss)
             requests = answer.json()["requests"]
+    assert [line["key"] for line in lines if line["event"] == "key revoked"] == ["guest"]
+    answered = [line for line in lines if line["event"] == "request answered" and line["path"] in STREAMS]
+    assert sorted(line["path"] for line in answered) == sorted(STREAMS)
+    assert {(line["problem"], line["model"], line["key"]) for line in answered} == {
+        ("invalid_api_key", "qwen3", "guest")
+    }
 
 
 async def test_an_operators_stream_of_events_ends_with_its_key(served: Served) -> None:

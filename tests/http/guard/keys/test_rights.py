@@ -221,6 +221,21 @@ async def test_a_key_has_no_more_requests_at_once_than_it_may(locked: Locked) ->
     await eventually(asks)
 
 
+async def test_an_empty_prompt_unloads_no_model_that_another_key_uses(locked: Locked) -> None:
+    alice, bob = await locked.key("alice"), await locked.key("bob")
+    unload = {"model": "llama", "keep_alive": 0}
+    async with connected(locked.served.server) as client:
+        long = json.dumps(chat("llama", **ENDLESS)).encode()
+        await client.request("POST", "/v1/chat/completions", long, x_api_key=alice)
+        await client.read_until(b'"content"')
+        for path in ("/api/generate", "/api/chat"):
+            refused = await locked.ask("POST", path, bob, unload)
+            assert refused.status == 409
+            assert refused.json()["error"].startswith("Others use the model 'llama'")
+    allowed = await locked.ask("POST", "/api/generate", body=unload)
+    assert (allowed.status, allowed.json()["done_reason"]) == (200, "unload")
+
+
 @pytest.mark.parametrize("isolates", [False, True])
 async def test_isolated_keys_share_no_prefixes(tiny_model: TinyModel, tmp_path: Path, isolates: bool) -> None:
     settings = Settings(

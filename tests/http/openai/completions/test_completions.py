@@ -46,6 +46,16 @@ async def test_completions_continue_text_and_tokens(settings: Settings) -> None:
         ):
             texts[chunk.choices[0].index] += chunk.choices[0].text
         assert texts == {choice.index: choice.text for choice in several.choices}
+        for top in (5, 6, 20):  # more than five, as vLLM gives them
+            listed = (await ask(served, complete("The sea", logprobs=top))).choices[0].logprobs
+            assert {len(each) for each in listed.top_logprobs} == {top}
+            assert [max(each.values()) for each in listed.top_logprobs] == listed.token_logprobs
+            streamed = await ask(
+                served, lambda client, n=top: list(complete("The sea", stream=True, logprobs=n)(client))
+            )
+            pieces = [choice.logprobs for chunk in streamed for choice in chunk.choices if choice.logprobs]
+            assert [token for piece in pieces for token in piece.tokens] == listed.tokens
+            assert [each for piece in pieces for each in piece.top_logprobs] == listed.top_logprobs
         with pytest.raises(openai.BadRequestError) as refused:
             await ask(served, complete([[5], [10**9]]))
         assert (refused.value.param or "").startswith("prompt")

@@ -82,10 +82,12 @@ async def test_a_model_is_loaded_and_unloaded(served: Served) -> None:
     assert (loaded["id"], loaded["seconds"] > 0) == ("qwen3", True)
     shown = await one(served, "qwen3")
     assert (shown["state"], shown["running"], shown["pinned"]) == ("ready", 0, False)
+    assert shown["status"] == "Ready"
     assert shown["bytes"] > 0
     unloaded = await post(served, "unload", {"model": "qwen3"})
     assert unloaded["freed_bytes"] > 0
-    assert (await one(served, "qwen3"))["state"] == "idle"
+    gone = await one(served, "qwen3")
+    assert (gone["state"], gone["status"]) == ("idle", "Idle")
     assert (await post(served, "unload", {"model": "qwen3", "mode": "now"}))["freed_bytes"] == 0
 
 
@@ -123,7 +125,8 @@ async def test_a_drain_waits_for_the_answer(served: Served) -> None:
             return bool(plan["outcome"] == "waits")
 
         await eventually(leaves)
-        assert (await one(served, "qwen3"))["running"] == 1
+        left = await one(served, "qwen3")
+        assert (left["running"], left["status"]) == (1, "Ready")
         # The hang-up ends the answer, and with it the wait.
     assert (await one(served, "qwen3"))["state"] == "idle"
 

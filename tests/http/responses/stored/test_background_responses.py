@@ -13,8 +13,10 @@ from typing import Any
 import attrs
 import openai
 import pytest
+from structlog.testing import capture_logs
 
 from greenroom.actors.store import store_loop
+from greenroom.schemas.messages.priority import BACKGROUND
 from greenroom.schemas.settings.profiles import Profile
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import UNFINISHED
@@ -52,14 +54,21 @@ async def events_of(served: Served, ident: str, query: str = "") -> bytes:
 
 
 async def test_a_response_in_the_background_is_accepted_and_polled(settings: Settings) -> None:
-    async with serving(settings) as served:
-        created = await ask(served, lambda client: client.responses.create(**body(background=True)))
-        assert created.status in ("queued", "in_progress")
-        assert created.background is True
-        assert created.output == []
-        ended = await ask(served, lambda client: poll(client, created.id))
-        alone = await ask(served, lambda client: client.responses.create(**body()))
-        assert (ended.status, ended.output_text) == ("incomplete", alone.output_text)
+    with capture_logs() as lines:
+        async with serving(settings) as served:
+            await accepted_and_polled(served)
+    stored = [line for line in lines if line["event"] == "response stored"]
+    assert [(line["model"], line["background"]) for line in stored] == [("qwen3", True), ("qwen3", False)]
+
+
+async def accepted_and_polled(served: Served) -> None:
+    created = await ask(served, lambda client: client.responses.create(**body(background=True)))
+    assert created.status in ("queued", "in_progress")
+    assert created.background is True
+    assert created.output == []
+    ended = await ask(served, lambda client: poll(client, created.id))
+    alone = await ask(served, lambda client: client.responses.create(**body()))
+    assert (ended.status, ended.output_text) == ("incomplete", alone.output_text)
 
 
 async def test_an_accepted_response_echoes_the_defaults_of_a_profile(settings: Settings) -> None:
@@ -217,6 +226,32 @@ async def test_a_response_that_waits_is_queued_and_can_be_cancelled(settings: Se
             cancelled = await ask(served, lambda client, r=response: client.responses.cancel(r.id))  # type: ignore[misc]
             assert cancelled.status == "cancelled"
         assert engines.engine is not None
+
+
+@pytest.mark.parametrize(("stream", "priority"), [(True, 0), (False, BACKGROUND)])
+async def test_what_nobody_waits_for_stands_behind_and_a_streamed_run_does_not(
+    settings: Settings, stream: bool, priority: int
+) -> None:
+    engines = WatchedEngines(settings)
+    async with serving(attrs.evolve(settings, max_batch=1), engines=engines) as served:
+        first = body(background=True, max_output_tokens=3_000)
+        running = await ask(served, lambda client: client.responses.create(**first))
+        await until(lambda: engines.engine is not None and len(engines.engine.steps) > 3)
+
+        def begin(client: openai.OpenAI) -> str:
+            if not stream:
+                return str(client.responses.create(**first).id)
+            with client.responses.create(**first, stream=True) as events:
+                return str(next(iter(events)).response.id)
+
+        waits = await ask(served, begin)
+        found = (await fetch(served.server, "GET", "/admin/requests")).json()["requests"]
+        assert {each["state"]: each["priority"] for each in found} == {
+            "running": BACKGROUND,
+            "waiting": priority,
+        }
+        for ident in (waits, running.id):
+            await ask(served, lambda client, name=ident: client.responses.cancel(name))
 
 
 async def test_the_clients_own_helper_resumes_a_stream(settings: Settings) -> None:
