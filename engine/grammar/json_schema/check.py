@@ -98,7 +98,8 @@ def _schema(walk: _Walk, schema: Any, path: JsonPath, depth: int) -> Any:
         except ProblemError as error:
             walk.leave_out(error)
     if not checked.keys() >= {"properties", "patternProperties"} & said.keys():
-        checked.pop("additionalProperties", None)  # It meant all keys but those left out.
+        for word in ("additionalProperties", "unevaluatedProperties"):
+            checked.pop(word, None)  # It meant all keys but those left out.
     if depth and "$id" in schema and len(walk.references) > references:
         raise refusal(path.key("$id"), "changes what its '$ref' mean, which cannot be honoured")
     _normalize(walk, checked, path)
@@ -154,6 +155,8 @@ def _keyword(
         held = _checked(walk, keyword, value, here)
         if held is not None:
             checked[keyword] = held
+    elif keyword == "unevaluatedProperties" and value is False:
+        checked[keyword] = False  # `compose` closes the object, once all of its parts are known.
     elif keyword in keywords.UNENFORCED:
         raise _unsupported(keyword, here)
     elif meant := keywords.meant(keyword):

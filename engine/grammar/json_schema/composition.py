@@ -51,12 +51,15 @@ def compose(
         targets: Target subschema of each reference, by the value of its `$ref`.
         root: Place of the schema in the request.
         budget: Budget of steps.
-        leave_out: Function that takes the 400 for a `oneOf` that cannot be enforced, and may raise it.
+        leave_out: Function that takes the 400 for a keyword that cannot be enforced, and may raise it.
     """
     composition = _Composition(targets, lambda steps: budget.spend("steps of work", steps, root))
     while waiting := [found for found in subschemas(schema, root) if "oneOf" in found[0]]:
         for part, path in waiting:
             composition.separate(part, path.key("oneOf"), leave_out)
+    for part, path in subschemas(schema, root):
+        if "unevaluatedProperties" in part:
+            composition.close_unevaluated(part, path.key("unevaluatedProperties"), leave_out)
     composition.close_objects([part for part, _ in subschemas(schema, root)])
 
 
@@ -124,6 +127,26 @@ class _Composition:
         else:
             schema["anyOf"] = written
         del schema["oneOf"]
+
+    def close_unevaluated(
+        self, schema: dict[str, Any], path: JsonPath, leave_out: Callable[[ProblemError], None]
+    ) -> None:
+        """Write `unevaluatedProperties: false` as `additionalProperties`, beside all names of its parts."""
+        del schema["unevaluatedProperties"]
+        parts = self._together(schema)
+        if any("additionalProperties" in part for part in parts):
+            return  # which evaluates all names, or refuses all others itself
+        if any("anyOf" in part for part in parts):
+            why = (
+                "is 'unevaluatedProperties' beside alternatives, which cannot be honoured: write "
+                "`additionalProperties` in each of these"
+            )
+            leave_out(refusal(path, why, "unsupported_schema"))
+            return
+        for word in ("properties", "patternProperties"):
+            if named := {name: True for part in parts for name in part.get(word, ())}:
+                schema[word] = {**named, **schema.get(word, {})}
+        schema["additionalProperties"] = False
 
     def close_objects(self, schemas: list[dict[str, Any]]) -> None:
         """Allow only named keys where a schema names some and does not mention others.

@@ -32,7 +32,29 @@ def check_references(
         if "/oneOf/" in holder["$ref"]:
             holder["$ref"] = "".join(["#", *(f"/{quote(part, safe='~$')}" for part in pointer)])
         found[holder["$ref"]] = target
+    _break_circles([(path, holder) for path, holder in references if "$ref" in holder], found, leave_out)
     return found
+
+
+def _break_circles(
+    references: Iterable[tuple[JsonPath, dict[str, Any]]],
+    targets: dict[str, Any],
+    leave_out: Callable[[ProblemError], None],
+) -> None:
+    """Refuse references that lead back to themselves without a step into the value."""
+    ends: set[int] = set()
+    for path, holder in references:
+        passed = set[int]()
+        part: Any = holder
+        while isinstance(part, dict) and id(part) not in ends and id(part) not in passed:
+            passed.add(id(part))
+            lists = [part[word] for word in ("allOf", "anyOf", "oneOf") if len(part.get(word, ())) == 1]
+            part = targets[part["$ref"]] if "$ref" in part else lists[0][0] if lists else None
+        if id(part) in passed:
+            why = f"refers to '{shown(holder.pop('$ref'))}', which only leads back here"
+            leave_out(refusal(path, why))
+        else:
+            ends.update(passed)
 
 
 def rebased(schema: Any, base: str) -> Any:

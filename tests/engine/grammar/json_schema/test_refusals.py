@@ -190,7 +190,7 @@ def test_what_only_endless_values_satisfy_goes_on_until_it_is_cut(grammars: Gram
 
 
 def test_a_value_that_nothing_satisfies_ends_the_answer_where_it_is_reached(grammars: Grammars) -> None:
-    loop = {"$defs": {"a": {"$ref": "#/$defs/a"}}}
+    loop = {"$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}}}
     schema = {"type": "object", "properties": {"n": {"$ref": "#/$defs/a"}}, "required": ["n"], **loop}
     with pytest.raises(ProblemError) as ended:
         grammars.walk(Constraint(JsonSchemaFormat(schema)))
@@ -283,6 +283,34 @@ def _listed(count: int) -> Any:
 def test_limits_hold_exactly(grammars: Grammars, schema: Callable[[int], Any], most: int) -> None:
     assert grammars.compiler.compile(Constraint(JsonSchemaFormat(schema(most))))
     assert f"{most:,}" in refusal(grammars, JsonSchemaFormat(schema(most + 1)))[1]
+
+
+@pytest.mark.parametrize(
+    ("schema", "place"),
+    [
+        ({"$ref": "#"}, ".$ref"),
+        ({"type": "object", "allOf": [{"$ref": "#"}]}, ".allOf[0].$ref"),
+        ({"properties": {"x": {"anyOf": [{"$ref": "#/properties/x"}]}}}, ".properties.x.anyOf[0].$ref"),
+        (
+            {
+                "properties": {"x": {"$ref": "#/$defs/a"}},
+                "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+            },
+            ".properties.x.$ref",
+        ),
+    ],
+)
+def test_a_reference_that_only_leads_back_is_named_with_its_place(
+    grammars: Grammars, schema: Any, place: str
+) -> None:
+    param, detail = refusal(grammars, JsonSchemaFormat(schema))
+    assert param == SCHEMA + place
+    assert "only leads back here" in detail
+
+
+def test_a_reference_that_leads_back_through_a_value_is_no_circle(grammars: Grammars) -> None:
+    tree = {"type": "object", "properties": {"child": {"anyOf": [{"$ref": "#"}]}}}
+    assert grammars.compiler.compile(Constraint(JsonSchemaFormat(tree))) is not None
 
 
 def test_a_root_id_is_harmless_and_an_inner_one_that_moves_references_is_refused() -> None:

@@ -207,6 +207,31 @@ SENT: dict[str, tuple[Any, list[str], list[str]]] = {
     ),
     "one key at least": ({"type": "object", **AB, "minProperties": 1}, ['{"a":1}', '{"b":1}'], ["{}"]),
     "nothing beside": ({"type": "object", **AB, "unevaluatedProperties": False}, ['{"a":1}'], ['{"c":1}']),
+    "nothing beside an intersection": (
+        {
+            "allOf": [
+                {"type": "object", "properties": {"a": DIGIT}, "required": ["a"]},
+                {"$ref": "#/$defs/b"},
+            ],
+            "unevaluatedProperties": False,
+            "$defs": {"b": {"type": "object", "allOf": [{"properties": {"b": DIGIT}}]}},
+        },
+        ['{"a":1}', '{"a":1,"b":2}'],
+        ['{"b":2}', '{"a":1,"c":1}'],
+    ),
+    "nothing beside what one part evaluates": (
+        {
+            "allOf": [{"type": "object", **AB, "additionalProperties": {"type": "null"}}],
+            "unevaluatedProperties": False,
+        },
+        ['{"a":1,"c":null}'],
+        ['{"c":1}'],
+    ),
+    "nothing beside nothing": (
+        {"type": "object", "$ref": "#/$defs/any", "unevaluatedProperties": False, "$defs": {"any": {}}},
+        ["{}"],
+        ['{"c":1}'],
+    ),
     "oneOf of constants": (
         {"oneOf": [CAT, DOG]},
         ['{"kind":"cat","cat":1}', '{"kind":"dog"}'],

@@ -50,9 +50,8 @@ async def test_completions_continue_text_and_tokens(settings: Settings) -> None:
             listed = (await ask(served, complete("The sea", logprobs=top))).choices[0].logprobs
             assert {len(each) for each in listed.top_logprobs} == {top}
             assert [max(each.values()) for each in listed.top_logprobs] == listed.token_logprobs
-            streamed = await ask(
-                served, lambda client, n=top: list(complete("The sea", stream=True, logprobs=n)(client))
-            )
+            stream = complete("The sea", stream=True, logprobs=top)
+            streamed = await ask(served, lambda client, ask=stream: list(ask(client)))  # type: ignore[misc]
             pieces = [choice.logprobs for chunk in streamed for choice in chunk.choices if choice.logprobs]
             assert [token for piece in pieces for token in piece.tokens] == listed.tokens
             assert [each for piece in pieces for each in piece.top_logprobs] == listed.top_logprobs

@@ -251,7 +251,7 @@ async def test_what_nobody_waits_for_stands_behind_and_a_streamed_run_does_not(
             "waiting": priority,
         }
         for ident in (waits, running.id):
-            await ask(served, lambda client, name=ident: client.responses.cancel(name))
+            await ask(served, lambda client, name=ident: client.responses.cancel(name))  # type: ignore[misc]
 
 
 async def test_the_clients_own_helper_resumes_a_stream(settings: Settings) -> None:
