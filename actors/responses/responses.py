@@ -12,7 +12,6 @@ from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.responses.handles import Subscribed, Subscription
-from greenroom.actors.responses.lock_queue import LockQueue
 from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.run_task import RunTask
 from greenroom.actors.responses.runs import Runs
@@ -79,7 +78,6 @@ class Responses:
         self._audit = audit
         self._log = get_logger().bind(actor="responses")
         self._runs = Runs()
-        self._locks = LockQueue(store)
         self._nursery: trio.Nursery
         self._interrupted = draining()
         self._draining = False
@@ -102,7 +100,6 @@ class Responses:
         self._runs, self._interrupted = Runs(), draining()
         try:
             async with trio.open_nursery() as self._nursery:
-                self._nursery.start_soon(self._locks.run)
                 self._nursery.start_soon(self._clock)
                 while True:
                     self._receive(await self._control.receive())
@@ -151,9 +148,7 @@ class Responses:
             case LockConversation() | StartRun() if self._draining:
                 reply.fail(draining())
             case LockConversation(owner, conversation):
-                locks = self._locks
-                lock = self._runs.lock(owner, conversation, lambda: locks.release(owner, conversation))
-                locks.acquire(owner, lock, reply)
+                reply.send(self._runs.lock(owner, conversation))
             case StartRun():
                 self._start(message, reply)
             case Drain():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from greenroom.actors.core.pot import Pot
 from greenroom.actors.responses.handles import ConversationLock
@@ -56,13 +56,8 @@ class Runs:
         if self._by_id.pop((message.owner, message.id), None) is not None and message.background:
             self._background.give_back(message.request.client)
 
-    def lock(
-        self, owner: str, conversation: str, on_release: Callable[[], None] = lambda: None
-    ) -> ConversationLock:
+    def lock(self, owner: str, conversation: str) -> ConversationLock:
         """Lock a conversation for one turn.
-
-        Args:
-            on_release: Callback for the release of the conversation.
 
         Raises:
             ProblemError: 409 while another turn holds the lock.
@@ -70,12 +65,7 @@ class Runs:
         if (owner, conversation) in self._busy:
             raise ProblemError(conversation_in_use(conversation))
         self._busy.add((owner, conversation))
-
-        def release(name: str) -> None:
-            self._busy.discard((owner, name))
-            on_release()
-
-        return ConversationLock(conversation, release)
+        return ConversationLock(conversation, lambda name: self._busy.discard((owner, name)))
 
 
 def _too_many_runs(own: int) -> Problem:

@@ -9,7 +9,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.responses.event_encoding import decode_events
 from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.handles import Subscribed, Subscription
-from greenroom.actors.store.database.problems import runs_elsewhere
+from greenroom.actors.store.database.problems import end_not_stored
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.responses_protocol import (
     AboutOne,
@@ -43,7 +43,7 @@ async def answer_from_store(
         case _ if not response.background:
             raise ProblemError(not_in_background(message))
         case _ if response.status in UNFINISHED:
-            raise ProblemError(runs_elsewhere(message.id))
+            raise ProblemError(end_not_stored(message.id))
         case CancelRun():
             return response
         case Subscribe():

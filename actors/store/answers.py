@@ -15,11 +15,9 @@ from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.history import MAX_HISTORY, Histories
 from greenroom.actors.store.tables.items_table import ItemsTable
 from greenroom.actors.store.tables.keys_table import KeysTable
-from greenroom.actors.store.tables.locks_table import LocksTable
 from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
 from greenroom.actors.store.tables.secrets_table import SecretsTable
-from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.actors.store.tables.working_space_table import WorkingSpaceTable
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.audit_store_protocol import (
@@ -63,7 +61,6 @@ from greenroom.schemas.protocols.key_store_protocol import (
     RevokeKey,
     SwitchKeysOff,
 )
-from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_protocol import (
     BeginResponse,
     CheckStoring,
@@ -117,8 +114,6 @@ Writing = (
     | FindSecret
     | SaveCapabilities
     | SaveWorkingSpace
-    | AcquireLock
-    | ReleaseLock
     | SaveAudit
     | KeyChange
 )
@@ -135,6 +130,7 @@ class Answers:
         max_bytes: Maximum size of the database in bytes; None for no limit.
         audit_days: Days after which a row of the audit is deleted.
         audit_rows: Maximum number of rows of the audit.
+        keys: Connection to the database of the keys; None for the same one.
     """
 
     def __init__(
@@ -147,6 +143,7 @@ class Answers:
         max_bytes: int | None = None,
         audit_days: float = math.inf,
         audit_rows: int = 1_000_000,
+        keys: Connection | None = None,
     ) -> None:
         self._connection = connection
         self._capacity = Capacity(connection, max_bytes)
@@ -154,16 +151,14 @@ class Answers:
         self._retention_days = retention_days
         self._items = ItemsTable(connection)
         self._conversations = ConversationsTable(connection, self._items)
-        self._responses = ResponsesTable(connection, self._items, self._conversations, boot)
+        self.responses = ResponsesTable(connection, self._items, self._conversations, boot)
         self._histories = Histories(connection, self._items, self._conversations)
         self._completions = CompletionsTable(connection)
         self._secrets = SecretsTable(connection)
         self._capabilities = CapabilitiesTable(connection)
         self._working_space = WorkingSpaceTable(connection)
         self.audit = AuditTable(connection, audit_days, audit_rows)
-        self._keys = KeysTable(connection)
-        self._servers = ServersTable(connection, boot)
-        self._locks = LocksTable(connection, self._servers, boot)
+        self._keys = KeysTable(keys or connection)
 
     def answer(self, message: StoreMessage) -> Answer:
         """Execute a message and return its answer.
@@ -172,9 +167,6 @@ class Answers:
             ProblemError: The message cannot be executed; nothing has been changed.
             sqlite3.Error: The database failed; nothing has been changed.
         """
-        match message:
-            case FindResponse(name, owner) | DeleteResponse(name, owner) | History(owner, response=str(name)):
-                self._servers.settle(name, owner)
         if isinstance(message, Writing):
             return self._write(message)
         with self._connection.snapshot():
@@ -183,14 +175,14 @@ class Answers:
     def retention(self) -> Retention:
         """Return a retention pass, which deletes data unused for too long."""
         cutoff = time.time() - self._retention_days * DAY
-        return Retention(self._connection, self._responses, self._conversations, cutoff)
+        return Retention(self._connection, self.responses, self._conversations, cutoff)
 
     def _read(self, message: StoreMessage) -> Answer:
         match message:
             case FindResponse(name, owner):
-                return self._responses.find(name, owner)
+                return self.responses.find(name, owner)
             case ListInput(name, owner, after, limit, order):
-                return self._responses.list_input(name, owner, after, limit, order)
+                return self.responses.list_input(name, owner, after, limit, order)
             case History(owner, str(response), str(conversation)):
                 return self._histories.of_turn(response, conversation, owner)
             case History(owner, conversation=str(conversation)):
@@ -241,12 +233,6 @@ class Answers:
                 self._capacity.check()
                 self.audit.save(rows)
                 return Committed()
-            case AcquireLock(owner, name):
-                self._locks.acquire(owner, name)
-                return Committed()
-            case ReleaseLock(owner, name):
-                self._locks.release(owner, name)
-                return Committed()
             case AddKey() | RevokeKey() | SwitchKeysOff():
                 return self._keys.change(message)
             case DeleteResponse() | DeleteConversation() | DeleteCompletion():
@@ -264,9 +250,9 @@ class Answers:
     def _delete(self, message: DeleteResponse | DeleteConversation | DeleteCompletion) -> None:
         match message:
             case DeleteResponse(name, owner):
-                self._responses.delete(name, owner)
+                self.responses.delete(name, owner)
             case DeleteConversation(name, owner, responses):
-                self._responses.delete_conversation(name, owner, responses=responses)
+                self.responses.delete_conversation(name, owner, responses=responses)
             case DeleteCompletion(name, owner):
                 self._completions.delete(name, owner)
 
@@ -276,9 +262,9 @@ class Answers:
                 with self._connection.transaction():
                     pass
             case BeginResponse(response):
-                self._responses.begin(response)
+                self.responses.begin(response)
             case CommitResponse(response, begun):
-                self._responses.commit(response, begun)
+                self.responses.commit(response, begun)
             case CreateConversation(conversation, items):
                 self._conversations.create(conversation, items)
             case AddItems(name, owner, items):

@@ -1,4 +1,4 @@
-"""Opening of the database, with the settings and as one of the servers that share it."""
+"""Opening of the database with the settings, by the one server that has it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import math
 import sqlite3
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
+from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.database.server_locks import ServerLock
-from greenroom.actors.store.tables.servers_table import ServersTable
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
 
@@ -26,15 +27,33 @@ log = get_logger()
 
 @attrs.frozen(eq=False)
 class OpenStore:
-    """An open database with its operations."""
+    """An open database with its operations.
+
+    Args:
+        keys: Connection to the database of the keys, which is a file's even where all else is in memory.
+    """
 
     connection: Connection
+    keys: Connection
     answers: Answers
-    servers: ServersTable
+
+    @property
+    def moved(self) -> bool:
+        """True if the file at its path has been replaced or deleted."""
+        return self.keys.moved
+
+    def wait_for_others(self, seconds: float) -> None:
+        """Wait so long from now for another process that writes."""
+        self.connection.wait_for_others(seconds)
+        self.keys.wait_for_others(seconds)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.connection.close()
+        self.keys.close()
 
     def prune(self) -> Iterator[Pruned | None]:
         """Run maintenance in steps; yield None after each, and finally the numbers of deleted objects."""
-        self.servers.fail_unfinished()
         yield from self.answers.audit.prune()
         retention = self.answers.retention()
         for _ in retention.steps():
@@ -77,10 +96,14 @@ class DatabaseOpener:
         self._audit_rows = audit_rows
         self._boot = uuid.uuid4().hex
         self._lock: ServerLock | None = None
+        self._is_taken = False
         self.deadline = math.inf
 
     def open(self, is_abandoned: Callable[[], bool], busy_timeout: float = BUSY_TIMEOUT) -> OpenStore:
-        """Open the database, and fail the unfinished responses of dead servers.
+        """Open the database, and fail what a server that had it before left unfinished.
+
+        While another server has the database, only its keys are used; all else is in memory, until this
+        server ends.
 
         Args:
             is_abandoned: Callback before each commit that returns whether to roll back instead.
@@ -91,39 +114,59 @@ class DatabaseOpener:
             sqlite3.Error: The database cannot be opened.
             OSError: The database cannot be opened.
         """
-        connection = Connection(self._database, is_abandoned, busy_timeout, lambda: self.deadline)
+        connection = keys = Connection(self._database, is_abandoned, busy_timeout, lambda: self.deadline)
         try:
-            # No other server can use a database in memory or without a file.
-            if connection.path is not None and (self._lock is None or not self._lock.holds()):
-                self._lock = ServerLock(connection.path, self._boot)
-            store = OpenStore(
+            if connection.path is not None and not self._owns(connection.path):
+                connection = Connection(MEMORY, is_abandoned, busy_timeout, lambda: self.deadline)
+            answers = Answers(
                 connection,
-                Answers(
-                    connection,
-                    self._boot,
-                    storing=self._storing,
-                    retention_days=self._retention_days,
-                    max_bytes=self._max_bytes,
-                    audit_days=self._audit_days,
-                    audit_rows=self._audit_rows,
-                ),
-                ServersTable(connection, self._boot),
+                self._boot,
+                storing=self._storing,
+                retention_days=self._retention_days,
+                max_bytes=self._max_bytes,
+                audit_days=self._audit_days,
+                audit_rows=self._audit_rows,
+                keys=keys,
             )
-            store.servers.enter()
             log.info("database opened", actor="store", path=str(connection.path or "in memory"))
-            store.servers.fail_unfinished()
+            if failed := answers.responses.fail_unfinished():
+                log.warning("responses of a stopped server failed", actor="store", responses=failed)
         except BaseException:
             connection.close()
+            keys.close()
             raise
-        return store
+        return OpenStore(connection, keys, answers)
 
     def close(self, store: OpenStore | None) -> None:
         """Fail this server's unfinished responses, and close the database for good."""
         if store is not None:
             with contextlib.suppress(sqlite3.Error):
-                store.connection.wait_for_others(BUSY_TIMEOUT)
-                store.servers.leave()
+                store.wait_for_others(BUSY_TIMEOUT)
+                store.answers.responses.fail_unfinished(own=True)
             with contextlib.suppress(sqlite3.Error):
-                store.connection.close()
-        if self._lock is not None:
-            self._lock.close()
+                store.close()
+        self.release()
+
+    def release(self) -> None:
+        """Leave the database to other servers."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            lock.close()
+
+    def _owns(self, path: Path) -> bool:
+        """Return whether this server has the database, which it takes unless another one has it."""
+        if self._is_taken or (self._lock is not None and self._lock.holds()):
+            return not self._is_taken
+        self.release()
+        try:
+            self._lock = ServerLock(path)
+        except BlockingIOError:
+            self._is_taken = True
+            log.warning(
+                "another server has the database",
+                actor="store",
+                path=str(path),
+                effect="all but the keys is kept in memory until this server ends",
+                instead="--db with a file of its own",
+            )
+        return not self._is_taken

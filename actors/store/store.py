@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 FIRST_PRUNE = 5.0
 """Seconds after the start at which a database in a file is opened, if not used before."""
 PRUNE_INTERVAL = 3600.0
-"""Interval in seconds between checks for expired data and dead servers."""
+"""Interval in seconds between checks for expired data."""
 LOCKED_SECONDS = 0.5
 """Seconds in which a system that closes waits for a process that has held the database for long already."""
 
@@ -99,6 +99,7 @@ class Store:
                     nursery.cancel_scope.cancel("the store stops")
         finally:
             self._worker.end()
+            self._opener.release()
             self._control.close(draining())
             self._ended.set()
             self._log.debug("stopped")

@@ -168,13 +168,13 @@ class StoreLoop:
         return done
 
     def _opened(self, patience: float) -> OpenStore:
-        if self._open is not None and self._open.connection.moved:
+        if self._open is not None and self._open.moved:
             log.warning("database replaced", actor="store")
             self._close()
         if self._open is None:
             self._open = self._opener.open(lambda: self._abandoned, patience)
             self._report(DatabaseChanged(None))
-        self._open.connection.wait_for_others(patience)
+        self._open.wait_for_others(patience)
         return self._open
 
     def _fail(self, error: sqlite3.Error | UnusableDatabase | OSError) -> Problem:
@@ -192,7 +192,7 @@ class StoreLoop:
         store, self._open = self._open, None
         if store is not None:
             with contextlib.suppress(sqlite3.Error):
-                store.connection.close()
+                store.close()
 
     def _take_all(self) -> list[Job]:
         taken: list[Job] = []

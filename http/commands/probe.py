@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import attrs
@@ -43,7 +42,7 @@ def command(
       greenroom probe mlx-community/Qwen3-4B-4bit --json
     """
     from greenroom.actors.store.database.database_file import MEMORY
-    from greenroom.actors.store.database.live_servers import has_live_server
+    from greenroom.actors.store.database.server_locks import has_server
     from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.database_location import locate_database
@@ -54,11 +53,7 @@ def command(
     configure_command_logging(settings.log_level)
     settings = locate_database(settings)
     database = Path(str(settings.db)).expanduser()
-    try:
-        served = has_live_server(database)
-    except sqlite3.Error as error:
-        raise click.ClickException(f"{database} cannot be read: {error}") from error
-    if served:
+    if has_server(database):
         from greenroom.http.commands.operators.probe_by_server import probe_by_server
 
         probe_by_server(url, database, model, max_tokens, as_json=as_json)

@@ -36,7 +36,6 @@ from greenroom.schemas.protocols.conversation_store_protocol import (
     UpdateConversation,
 )
 from greenroom.schemas.protocols.key_store_protocol import AddKey, ListKeys, RevokeKey, SwitchKeysOff
-from greenroom.schemas.protocols.lock_protocol import AcquireLock, ReleaseLock
 from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune
 from greenroom.schemas.stored import EVERYBODY, Order, StoredItem, StoredResponse, StoredTurn
 
@@ -89,7 +88,7 @@ class FindResponse:
 
 @attrs.frozen
 class DeleteResponse:
-    """Delete a response. Reply: Deleted, or a 409 while another server generates it.
+    """Delete a response. Reply: Deleted.
 
     Its items stay if they belong to a conversation; without a conversation they are deleted.
     """
@@ -211,8 +210,6 @@ StoreMessage = (
     | FindItems
     | CheckStoring
     | DeleteItem
-    | AcquireLock
-    | ReleaseLock
     | SaveCompletion
     | FindCompletion
     | ListCompletions

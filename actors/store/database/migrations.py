@@ -46,14 +46,6 @@ def find_items_by_id(database: Database) -> None:
     items.create_index(["id", "conversation"], "greenroom_items_id")
 
 
-def create_locks(database: Database) -> None:
-    """Create the table of conversation locks among servers."""
-    database.execute(
-        "create table greenroom_claims (owner text not null, conversation text not null, boot text not null,"
-        " primary key (owner, conversation)) without rowid"
-    )
-
-
 def keep_system_prompts(database: Database) -> None:
     """Create the table of the operator's system prompts that conversations began with."""
     database.execute(
@@ -167,10 +159,16 @@ def drop_copies(database: Database) -> None:
     database.execute("drop table if exists greenroom_copies")
 
 
+def drop_servers(database: Database) -> None:
+    """Drop the servers that shared a database, and their locks of conversations; one server has it now."""
+    for name in ("servers", "claims"):
+        database.execute(f"drop table if exists greenroom_{name}")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
-    "claim_conversations": create_locks,
+    "claim_conversations": leave_out,
     "keep_system_prompts": keep_system_prompts,
     "create_capabilities": create_capabilities,
     "create_working_space": create_working_space,
@@ -183,6 +181,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "add_downloads": add_downloads,
     "limit_concurrent_requests": limit_concurrent_requests,
     "drop_copies": drop_copies,
+    "drop_servers": drop_servers,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 
@@ -202,10 +201,6 @@ _OWNED = {
 """Owner and size in bytes of a row, by table, as expressions of columns that never change."""
 
 _TABLES = """
-create table greenroom_servers (
-    boot text primary key,
-    started real not null
-);
 create table greenroom_secrets (
     name text primary key,
     value blob not null

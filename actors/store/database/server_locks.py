@@ -1,7 +1,7 @@
-"""Detection of live servers that share a database: each locks its own file beside it.
+"""The lock by which one server at a time has a database, on a file beside it.
 
-The operating system releases the lock with the process, however that ends. A process id might be reused, and
-means nothing across containers.
+The operating system releases it with the process, however that ends. A process id might be reused, and means
+nothing across containers.
 """
 
 from __future__ import annotations
@@ -9,68 +9,70 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from pathlib import Path
+
+_SECONDS = 0.5
+"""Time for which a start waits, since a command that looks for a server holds the lock for a moment."""
+_STEP = 0.02
 
 
 class ServerLock:
-    """The file lock that marks this server as alive until it is closed or the process ends.
+    """A server's lock of a database, until it is closed or the process ends.
 
     Args:
         database: Path of the database file.
-        boot: Unique id of this server process.
 
     Raises:
-        OSError: The file cannot be created, or the file system has no locks.
+        BlockingIOError: Another server has the database.
+        OSError: The lock's file cannot be created, or the file system has no locks.
     """
 
-    def __init__(self, database: Path, boot: str) -> None:
-        self._path = _lock_path(database, boot)
+    def __init__(self, database: Path) -> None:
+        self._path = _lock_path(database)
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        until = time.monotonic() + _SECONDS
         try:
-            # A hung thread of this server may hold the lock already.
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            while True:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return
+                if time.monotonic() > until:
+                    raise BlockingIOError
+                time.sleep(_STEP)
         except BaseException:
             os.close(self._file)
             raise
 
     def holds(self) -> bool:
-        """Return whether the lock file still exists; it may have been deleted with the database."""
+        """Return whether the lock's file still exists; it may have been deleted with the database."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._file))
         except OSError:
             return False
 
     def close(self) -> None:
-        """Delete the lock file and release the lock."""
-        with contextlib.suppress(OSError):
-            self._path.unlink(missing_ok=True)
+        """Release the lock. Its file stays, lest two servers lock different ones."""
         os.close(self._file)
 
 
-def is_alive(database: Path, boot: str) -> bool:
-    """Return whether a server is still running."""
+def has_server(database: Path) -> bool:
+    """Return whether a running server has a database; also True if that cannot be told."""
     try:
-        file = os.open(_lock_path(database, boot), os.O_RDWR)
+        file = os.open(_lock_path(database), os.O_RDWR)
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # unknown, so the server counts as alive
+        return True
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
         return True
-    else:
-        return False
     finally:
         os.close(file)
+    return False
 
 
-def remove_lock(database: Path, boot: str) -> None:
-    """Remove the lock file of a dead server."""
-    with contextlib.suppress(OSError):
-        _lock_path(database, boot).unlink(missing_ok=True)
-
-
-def _lock_path(database: Path, boot: str) -> Path:
-    return database.with_name(f"{database.name}-server-{boot}")
+def _lock_path(database: Path) -> Path:
+    path = database.resolve()
+    return path.with_name(f"{path.name}-server")

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 from greenroom.actors.store.database.connection import Connection, Row
-from greenroom.actors.store.database.problems import not_found, previous_not_found, runs_elsewhere
+from greenroom.actors.store.database.problems import not_found, previous_not_found
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
-from greenroom.actors.store.tables.locks_table import drop_lock
 from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
+
+_ERROR = json.dumps(
+    {"code": "server_error", "message": "The server stopped before the response was finished."}
+)
 
 
 class ResponsesTable:
     """Responses by id and owner; an unknown one raises a ProblemError with a 404.
 
     Args:
-        boot: Unique id of this server process, so that others can tell whether its responses are still
-            running.
+        boot: Unique id of this server process, by which its running responses are told from those that an
+            earlier one left.
     """
 
     def __init__(
@@ -52,9 +56,6 @@ class ResponsesTable:
             if begun:
                 self.drop(int(self._row(response.id, response.owner, "number")["number"]))
             number = self._insert(response, size, None)
-            if response.conversation is not None:
-                # A client that sees the end may continue at once on another server.
-                drop_lock(self._connection, response.owner, response.conversation, self._boot)
             joined = None if response.status == "failed" else conversation
             self._items.append(response.input, response=number, conversation=joined)
             self._items.append(response.output, response=number, conversation=joined, output=True)
@@ -92,16 +93,28 @@ class ResponsesTable:
         )
 
     def delete(self, name: str, owner: str) -> None:
-        """Delete a response, in a transaction; a conversation keeps its items.
-
-        Raises:
-            ProblemError: 409 while another server generates it, which this server cannot stop.
-        """
+        """Delete a response, in a transaction; a conversation keeps its items."""
         with self._connection.transaction():
-            row = self._row(name, owner, "number, boot")
-            if row["boot"] not in (None, self._boot):
-                raise ProblemError(runs_elsewhere(name))
-            self.drop(int(row["number"]))
+            self.drop(int(self._row(name, owner, "number")["number"]))
+
+    def fail_unfinished(self, *, own: bool = False) -> int:
+        """Fail the responses that a stopped server left unfinished, and return their number.
+
+        Args:
+            own: True to fail those of this server too, which ends.
+        """
+        left, boot = "boot is not null and boot != ?", "" if own else self._boot
+        found = f"select 1 from greenroom_responses where {left} limit 1"
+        if self._connection.first(found, (boot,)) is None:
+            return 0  # without a write, which would wait for a hung thread's transaction
+        with self._connection.transaction():
+            # This is the only change ever made to an answer; it would otherwise seem to be still in progress.
+            return self._connection.write(
+                "update greenroom_responses set status = 'failed', completed = ?, boot = null,"
+                " body = json_set(body, '$.status', 'failed', '$.error', json(?))"
+                f" where {left} and status in ({', '.join('?' * len(UNFINISHED))})",
+                (time.time(), _ERROR, boot, *UNFINISHED),
+            )
 
     def delete_conversation(self, name: str, owner: str, *, responses: bool) -> None:
         """Delete a conversation, in a transaction; also its ended responses, if these are to go too."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
@@ -13,6 +12,7 @@ import pytest
 
 from greenroom.actors.store.answers import Answers
 from greenroom.actors.store.database.connection import Connection
+from greenroom.actors.store.database.server_locks import has_server
 from greenroom.schemas.protocols.store_protocol import FindResponse, History, Turns
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.store_process import LARGE, StoreProcess, store_process
@@ -44,82 +44,61 @@ def check_whole(path: Path, name: str, told: Sequence[str]) -> None:
     assert all(find(path, name).raw == LARGE for name in stored)
 
 
-def test_processes_write_to_one_new_file_at_once(tmp_path: Path) -> None:
+def test_of_processes_that_open_a_new_file_at_once_one_has_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "db"
     with ExitStack() as opened:
         running = [opened.enter_context(store_process(path)) for _ in range(2)]
         for number, process in enumerate(running):
             process.tell("many", f"c{number}", "30")
-        told = [[process.line() for _ in range(30)] for process in running]
-    for number, names in enumerate(told):
-        check_whole(path, f"c{number}", names)
+        told = {f"c{number}": [process.line() for _ in range(30)] for number, process in enumerate(running)}
+        assert all(process.ask("find", "c0-0") in ("completed", "response_not_found") for process in running)
+    with closing(Connection(str(path))) as connection:
+        [stored] = [row["id"] for row in connection.read("select id from greenroom_conversations")]
+    check_whole(path, stored, told[stored])
 
 
-def test_what_a_killed_server_left_unfinished_has_failed_and_that_of_a_living_one_goes_on(
-    tmp_path: Path,
-) -> None:
+def test_what_a_killed_server_left_unfinished_has_failed_once_the_next_one_starts(tmp_path: Path) -> None:
     path = tmp_path / "db"
-    with store_process(path) as killed, store_process(path) as living:
+    with store_process(path) as killed:
         assert killed.ask("begin", "lost") == "Committed"
-        assert living.ask("begin", "going-on") == "Committed"
+        assert killed.ask("find", "lost") == "in_progress"
         kill(killed)
-        with store_process(path) as second:
-            assert second.ask("begin", "lost-too") == "Committed"
-            lost = find(path, "lost")
-            body = json.loads(lost.body)
-            assert (lost.status, body["status"]) == ("failed", "failed")
-            assert body["error"]["code"] == "server_error"
-            assert find(path, "going-on").status == "in_progress"
-            kill(second)
-        assert living.ask("find", "lost-too") == "failed"  # a lookup marks it as failed
-        with store_process(path) as third:
-            assert third.ask("begin", "lost-again") == "Committed"
-            kill(third)
-        assert living.ask("prune") == "Pruned"  # pruning runs periodically
-        assert find(path, "lost-again").status == "failed"
-        assert living.ask("find", "going-on") == "in_progress"
-        assert find(path, "going-on").status == "in_progress"
-        living.process.communicate()  # a process that exits marks its unfinished responses as failed
+    with store_process(path) as following:
+        assert following.ask("begin", "going-on") == "Committed"
+        assert following.ask("find", "lost") == "failed"
+        body = json.loads(find(path, "lost").body)
+        assert (body["status"], body["error"]["code"]) == ("failed", "server_error")
+        assert following.ask("find", "going-on") == "in_progress"
+        following.process.communicate()  # a process that exits marks its unfinished responses as failed
         assert find(path, "going-on").status == "failed"
-    left = [name for name in os.listdir(tmp_path) if "server" in name]
-    assert left == []
 
 
-def test_only_its_own_server_ends_or_deletes_what_is_generated_until_that_is_killed(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    with store_process(path) as generating, store_process(path) as other:
-        assert generating.ask("begin", "mine") == "Committed"
-        assert other.ask("find", "mine") == "in_progress"
-        assert other.ask("cancel", "mine") == "response_elsewhere"
-        assert other.ask("delete", "mine") == "response_elsewhere"
-        assert other.ask("delete", "nothing") == "response_not_found"
-        kill(generating)
-        assert other.ask("find", "mine") == "failed"
-        assert other.ask("cancel", "mine") == "StoredResponse"
-        assert other.ask("delete", "mine") == "Deleted"
-
-
-def test_what_a_killed_server_left_can_be_deleted_unasked(tmp_path: Path) -> None:
-    path = tmp_path / "db"
-    with store_process(path) as killed, store_process(path) as living:
-        assert killed.ask("begin", "lost") == "Committed"
-        assert living.ask("delete", "nothing") == "response_not_found"
-        kill(killed)
-        assert living.ask("delete", "lost") == "Deleted"
-
-
-def test_a_conversation_has_one_turn_at_a_time_among_servers_that_live(tmp_path: Path) -> None:
+def test_a_second_server_keeps_in_memory_what_it_stores_until_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "db"
     with store_process(path) as first, store_process(path) as second:
-        assert first.ask("create", "c") == "Committed"
-        assert first.ask("lock", "c") == "ConversationLock"
-        assert second.ask("lock", "c") == "conversation_in_use"
-        assert second.ask("lock", "d") == "ConversationLock"
-        assert first.ask("turn", "c") == "Committed"
-        assert second.ask("lock", "c") == "ConversationLock"
-        assert first.ask("lock", "d") == "conversation_in_use"
-        kill(second)
-        assert first.ask("lock", "d") == "ConversationLock"
+        assert first.ask("begin", "firsts") == "Committed"
+        assert not has_server(tmp_path / "other")
+        assert has_server(path)
+        assert second.ask("commit", "seconds") == "Committed"
+        assert second.ask("find", "seconds") == "completed"
+        assert [second.ask(verb, "firsts") for verb in ("find", "delete")] == ["response_not_found"] * 2
+        assert first.ask("find", "seconds") == "response_not_found"
+        kill(first)
+        assert not has_server(path)
+        assert second.ask("commit", "later") == "Committed"
+        with store_process(path) as third:
+            assert third.ask("find", "firsts") == "failed"
+            assert third.ask("find", "later") == "response_not_found"
+
+
+def test_a_response_whose_end_was_not_stored_is_neither_cancelled_nor_kept_from_deletion(
+    tmp_path: Path,
+) -> None:
+    with store_process(tmp_path / "db") as running:
+        assert running.ask("begin", "stuck") == "Committed"
+        assert running.ask("cancel", "stuck") == "response_not_running"
+        assert running.ask("delete", "stuck") == "Deleted"
+        assert running.ask("delete", "stuck") == "response_not_found"
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.soak)])

@@ -12,13 +12,11 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.responses.handles import ConversationLock
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
-from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, LockConversation, Retrieve
+from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, Retrieve
 from greenroom.schemas.protocols.store_protocol import BeginResponse, CommitResponse, Deleted
-from greenroom.schemas.protocols.store_upkeep_protocol import Prune
 from greenroom.schemas.stored import EVERYBODY, StoredResponse
 from greenroom.tests.support.actors.stored_records import conversation, response, storing
 
@@ -81,8 +79,7 @@ async def _begin(system: System, name: str) -> None:
 
 async def _find(system: System, name: str) -> None:
     found = await system.refs.responses.ask(Retrieve(name, EVERYBODY), StoredResponse)
-    assert isinstance(found, StoredResponse)
-    print(found.status, flush=True)
+    print(found.problem.code if isinstance(found, Failed) else found.status, flush=True)
 
 
 async def _cancel(system: System, name: str) -> None:
@@ -91,24 +88,6 @@ async def _cancel(system: System, name: str) -> None:
 
 async def _delete(system: System, name: str) -> None:
     _say(await system.refs.responses.ask(DeleteRun(name, EVERYBODY), Deleted))
-
-
-async def _lock(system: System, conversation: str) -> None:
-    """Lock a conversation until a turn of it is stored."""
-    _say(await system.refs.responses.ask(LockConversation(EVERYBODY, conversation), ConversationLock))
-
-
-async def _turn(system: System, conversation: str) -> None:
-    stored = response(f"{conversation}-turn", conversation=conversation)
-    _say(await system.refs.store.ask(CommitResponse(stored), object))
-
-
-async def _create(system: System, name: str) -> None:
-    _say(await system.refs.store.ask(CreateConversation(conversation(name)), object))
-
-
-async def _prune(system: System) -> None:
-    _say(await system.refs.store.ask(Prune(), object))
 
 
 async def _commit(system: System, name: str, text: str = "") -> None:
@@ -139,15 +118,11 @@ def _say(answer: Any) -> None:
 
 _COMMANDS: dict[str, Any] = {
     "begin": _begin,
-    "create": _create,
-    "lock": _lock,
-    "turn": _turn,
     "find": _find,
     "cancel": _cancel,
     "delete": _delete,
     "commit": _commit,
     "many": _commit_many,
-    "prune": _prune,
     "limit": _limit,
 }
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
 
 KEYS = "/admin/keys"
@@ -45,6 +49,24 @@ async def test_a_key_locks_opens_is_revoked_and_the_server_stays_locked_until_ke
         assert (await models(served, guest["secret"]), await models(served, boss)) == (401, 200)
         assert (await admin(served, "DELETE", f"{KEYS}/boss", boss)).status == 200
         assert (await models(served), await models(served, boss)) == (401, 401)
+
+
+async def test_a_server_without_the_database_obeys_its_keys_and_changes_them(tmp_path: Path) -> None:
+    settings = attrs.evolve(SETTINGS, db=str(tmp_path / "db"))
+    async with serving(settings) as first, serving(settings) as second:
+        boss = (await admin(first, "POST", KEYS, body={"name": "boss", "admin": True})).json()["secret"]
+
+        async def is_locked(served: Served, secret: str) -> bool:
+            return await models(served, secret) == 401
+
+        await eventually(partial(is_locked, second, ""))
+        assert await models(second, boss) == 200
+        async with serving(settings) as third:  # locked from its first request on
+            assert [await models(third, secret) for secret in ("", boss)] == [401, 200]
+        guest = (await admin(second, "POST", KEYS, boss, {"name": "guest"})).json()["secret"]
+        assert (await admin(second, "DELETE", f"{KEYS}/boss", boss)).status == 200
+        await eventually(partial(is_locked, first, boss))
+        assert [await models(served, guest) for served in (first, second)] == [200, 200]
 
 
 async def test_keys_off_lets_everybody_in_again() -> None:
