@@ -35,7 +35,6 @@ from greenroom.actors.tools.tools import Tools
 from greenroom.engine.loading.libraries import watch_imports
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import device_lost
-from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained, PoolMessage
 from greenroom.schemas.settings.settings import Settings
 
@@ -189,7 +188,9 @@ def _open_engines(
         )
     measured = _known_before(read_working_space, settings, database)
     if measured is not None:
-        engines.residences.connect(measured, lambda working: store.keep(SaveWorkingSpace(working)))
+        engines.residences.connect(
+            measured, lambda working: store.keep(lambda tables: tables.working_space.save(working))
+        )
     return engines
 
 

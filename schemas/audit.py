@@ -73,3 +73,55 @@ class KeyUsage:
     cached_tokens: int
     generated_tokens: int
     seconds: float
+
+
+@attrs.frozen
+class AuditFilter:
+    """A question for the latest rows that match every filter, the newest first.
+
+    Args:
+        limit: Maximum number of rows.
+        after: Number of the row behind which the page begins; None for the newest.
+        since: Unix time in seconds, included.
+        until: Unix time in seconds, not included.
+        owners: Ids of keys; empty for all.
+        model: Public id of the model.
+        status: HTTP status.
+        ending: End of the request.
+    """
+
+    limit: int = 100
+    after: int | None = None
+    since: float | None = None
+    until: float | None = None
+    owners: tuple[str, ...] = ()
+    model: str | None = None
+    status: int | None = None
+    ending: Ending | None = None
+
+    def includes(self, row: AuditRow) -> bool:
+        """Return whether a row, stored or not, matches every filter."""
+        wanted = (
+            (self.model, row.model),
+            (self.status, row.status),
+            (self.ending, row.ending),
+        )
+        return (
+            (not self.owners or row.owner in self.owners)
+            and (self.since is None or row.time >= self.since)
+            and (self.until is None or row.time < self.until)
+            and all(asked is None or asked == found for asked, found in wanted)
+        )
+
+
+@attrs.frozen
+class AuditPage:
+    """A page of the audit.
+
+    Args:
+        rows: The rows with their numbers in the database.
+        has_more: True if older rows match.
+    """
+
+    rows: tuple[tuple[int, AuditRow], ...]
+    has_more: bool

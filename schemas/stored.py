@@ -103,3 +103,41 @@ class StoredCompletion:
     messages: str
     body: str
     metadata: Mapping[str, str] = {}
+
+
+@attrs.frozen
+class ItemPage:
+    """A page of items in the requested order. Large items make it shorter than its limit."""
+
+    items: tuple[StoredItem, ...]
+    has_more: bool
+
+
+@attrs.frozen
+class Turns:
+    """A history, oldest turn first.
+
+    Args:
+        left_out: Number of earlier turns omitted because the history is too large to be read whole.
+        system_prompt: The operator's system prompt at its start, empty if there was none; None if unknown.
+    """
+
+    turns: tuple[StoredTurn, ...]
+    left_out: int = 0
+    system_prompt: str | None = None
+
+
+@attrs.frozen
+class ConversationPage:
+    """A page of conversations, the newest first."""
+
+    conversations: tuple[StoredConversation, ...]
+    has_more: bool
+
+
+@attrs.frozen
+class CompletionPage:
+    """A page of completions in the requested order. Large completions make it shorter than its limit."""
+
+    completions: tuple[StoredCompletion, ...]
+    has_more: bool

@@ -5,13 +5,11 @@ from __future__ import annotations
 import trio
 
 from greenroom.actors.audit.audit_book import AuditBook
-from greenroom.actors.core.ask_actor import answer_or_failed
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.answers import StoreMessage, ask_store_or_failed
 from greenroom.schemas.audit import AuditRow
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.protocols.audit_store_protocol import SaveAudit
-from greenroom.schemas.protocols.store_protocol import Committed, StoreMessage
 
 log = get_logger(actor="audit")
 
@@ -73,8 +71,8 @@ class AuditWriter:
 
     async def _write(self) -> bool:
         """Write a batch; return False if it must be tried again."""
-        self._batch = self._batch or self.book.take(BATCH)
-        answer = await answer_or_failed(self._store, SaveAudit(self._batch), Committed)
+        batch = self._batch = self._batch or self.book.take(BATCH)
+        answer = await ask_store_or_failed(self._store, lambda tables: tables.audit.save(batch), writes=True)
         if isinstance(answer, Failed):
             return self._refuse(answer.problem.code, answer.problem.detail)
         if self._refused:

@@ -19,6 +19,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.residency import ResidencyGuard
 from greenroom.actors.requests.worker_calls import call_on_worker
+from greenroom.actors.store.answers import StoreMessage, ask_store
 from greenroom.engine.probe.questions import Answer, Question
 from greenroom.schemas.events.events import Failed, InferenceEvent
 from greenroom.schemas.logs import get_logger
@@ -27,10 +28,8 @@ from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.problems import ProblemError, draining, internal_error
-from greenroom.schemas.protocols.capability_store_protocol import SaveCapabilities
 from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
 from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, ProbeProgress
-from greenroom.schemas.protocols.store_protocol import Committed, StoreMessage
 
 log = get_logger()
 
@@ -87,7 +86,7 @@ class Probing:
                 judging = partial(probe.judge, tuple(answers))
                 judged = await call_on_worker(self._workers, judging, known.model)
                 record = attrs.evolve(judged, probed_at=time.time())
-                await ask_actor(self._store, SaveCapabilities(record), Committed)
+                await ask_store(self._store, lambda tables: tables.capabilities.save(record), writes=True)
                 self._engines.probed.record(record)
         seconds = round(time.monotonic() - started, 3)
         log.info("model probed", actor="pool", model=known.model, seconds=seconds, questions=len(answers))

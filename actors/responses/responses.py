@@ -16,6 +16,7 @@ from greenroom.actors.responses.run import Run
 from greenroom.actors.responses.run_task import RunTask
 from greenroom.actors.responses.runs import Runs
 from greenroom.actors.responses.stored_answers import answer_from_store, not_in_background
+from greenroom.actors.store.answers import StoreMessage
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
@@ -31,7 +32,6 @@ from greenroom.schemas.protocols.responses_protocol import (
     StartRun,
     Subscribe,
 )
-from greenroom.schemas.protocols.store_protocol import StoreMessage
 
 _TICK = 1.0
 """Interval in seconds between checks for silent runs."""

@@ -12,19 +12,14 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.responses.event_encoding import encode_events
 from greenroom.actors.responses.run import Run
+from greenroom.actors.store.answers import StoreMessage, ask_store_or_failed
 from greenroom.actors.store.database.problems import store_slow
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import RunEnded, RunOutcome
-from greenroom.schemas.protocols.store_protocol import (
-    BeginResponse,
-    CheckStoring,
-    CommitResponse,
-    Committed,
-    StoreMessage,
-)
+from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
 from greenroom.schemas.stored import StoredResponse
 
 log = get_logger(actor="responses")
@@ -110,7 +105,9 @@ class RunTask:
         # The row may be stored already, so this must not be cancelled. The client waits in any case.
         with trio.move_on_after(STORING, shield=True):
             row = run.snapshot()
-            answer = await answer_or_failed(self._store, BeginResponse(row), Committed)
+            answer = await ask_store_or_failed(
+                self._store, lambda tables: tables.responses.begin(row), writes=True
+            )
             if isinstance(answer, Failed):
                 run.fail(answer.problem)
             else:
@@ -156,5 +153,7 @@ class RunTask:
 
         return write_down() if len(entries) <= _SHORT else await trio.to_thread.run_sync(write_down)
 
-    async def _commit(self, response: StoredResponse, *, begun: bool) -> Committed | Failed:
-        return await answer_or_failed(self._store, CommitResponse(response, begun=begun), Committed)
+    async def _commit(self, response: StoredResponse, *, begun: bool) -> Failed | None:
+        return await ask_store_or_failed(
+            self._store, lambda tables: tables.responses.commit(response, begun), writes=True
+        )

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.responses.event_encoding import decode_events
 from greenroom.actors.responses.event_log import EventLog
 from greenroom.actors.responses.handles import Subscribed, Subscription
+from greenroom.actors.store.answers import StoreMessage, ask_store
 from greenroom.actors.store.database.problems import end_not_stored
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.responses_protocol import (
     AboutOne,
     CancelRun,
+    Deleted,
     DeleteRun,
     Retrieve,
     RunEnded,
     Subscribe,
 )
-from greenroom.schemas.protocols.store_protocol import Deleted, DeleteResponse, FindResponse, StoreMessage
 from greenroom.schemas.stored import UNFINISHED, StoredResponse
 
 _SHORT = 65_536
@@ -35,8 +35,9 @@ async def answer_from_store(
         ProblemError: The response is unknown, cannot do what the message requests, or cannot be read now.
     """
     if isinstance(message, DeleteRun):
-        return await ask_actor(store, DeleteResponse(message.id, message.owner), Deleted)
-    response = await ask_actor(store, FindResponse(message.id, message.owner), StoredResponse)
+        await ask_store(store, lambda tables: tables.responses.delete(message.id, message.owner), writes=True)
+        return Deleted()
+    response = await ask_store(store, lambda tables: tables.responses.find(message.id, message.owner))
     match message:
         case Retrieve():
             return response

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.database.server_locks import ServerLock
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
+from greenroom.schemas.protocols.store_protocol import Pruned
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -35,7 +35,7 @@ class OpenStore:
 
     connection: Connection
     keys: Connection
-    answers: Answers
+    tables: Tables
 
     @property
     def moved(self) -> bool:
@@ -54,8 +54,8 @@ class OpenStore:
 
     def prune(self) -> Iterator[Pruned | None]:
         """Run maintenance in steps; yield None after each, and finally the numbers of deleted objects."""
-        yield from self.answers.audit.prune()
-        retention = self.answers.retention()
+        yield from self.tables.audit.prune()
+        retention = self.tables.retention()
         for _ in retention.steps():
             yield None
         if retention.pruned != Pruned():
@@ -118,7 +118,7 @@ class DatabaseOpener:
         try:
             if connection.path is not None and not self._owns(connection.path):
                 connection = Connection(MEMORY, is_abandoned, busy_timeout, lambda: self.deadline)
-            answers = Answers(
+            tables = Tables(
                 connection,
                 self._boot,
                 storing=self._storing,
@@ -129,20 +129,20 @@ class DatabaseOpener:
                 keys=keys,
             )
             log.info("database opened", actor="store", path=str(connection.path or "in memory"))
-            if failed := answers.responses.fail_unfinished():
+            if failed := tables.responses.fail_unfinished():
                 log.warning("responses of a stopped server failed", actor="store", responses=failed)
         except BaseException:
             connection.close()
             keys.close()
             raise
-        return OpenStore(connection, keys, answers)
+        return OpenStore(connection, keys, tables)
 
     def close(self, store: OpenStore | None) -> None:
         """Fail this server's unfinished responses, and close the database for good."""
         if store is not None:
             with contextlib.suppress(sqlite3.Error):
                 store.wait_for_others(BUSY_TIMEOUT)
-                store.answers.responses.fail_unfinished(own=True)
+                store.tables.responses.fail_unfinished(own=True)
             with contextlib.suppress(sqlite3.Error):
                 store.close()
         self.release()

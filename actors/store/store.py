@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.supervised_worker import WorkerOutcome
 from greenroom.actors.core.worker import Workers
-from greenroom.actors.store.answers import Writing
+from greenroom.actors.store.answers import Result, Run, StoreMessage, Tables, name_of
 from greenroom.actors.store.database.connection import BUSY_TIMEOUT
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.open_database import DatabaseOpener
@@ -22,10 +23,13 @@ from greenroom.actors.store.store_loop import Answered, DatabaseChanged, Job
 from greenroom.actors.store.store_worker import StoreWorker
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, draining
-from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
-from greenroom.schemas.protocols.key_store_protocol import KeyList, ListKeys
-from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, StoreMessage
-from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, StoreStatus
+from greenroom.schemas.protocols.store_protocol import (
+    CheckStoring,
+    Committed,
+    DescribeStore,
+    Prune,
+    StoreStatus,
+)
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -82,9 +86,9 @@ class Store:
         )
         self._worker = StoreWorker(self._opener, workers, self._control)
 
-    def keep(self, message: SaveWorkingSpace) -> None:
-        """Queue a message whose answer nobody waits for; on any thread."""
-        self._control.send_from_thread(Envelope(message))
+    def keep(self, function: Callable[[Tables], object]) -> None:
+        """Queue a function that writes, and whose result nobody waits for; on any thread."""
+        self._control.send_from_thread(Envelope(Run(function, writes=True)))
 
     async def run(self) -> None:
         """Receive messages until stopped, not only cancelled: other actors may still store something."""
@@ -126,7 +130,7 @@ class Store:
                 self._receive_message(message, reply or Reply())
             case Answered(job, answer):
                 self._worker.record_answered(job)
-                if isinstance(job.message, Writing):
+                if job.writes:
                     self._refuses = isinstance(answer, Problem) and answer.code in _REFUSALS
                 _send(job.reply, answer)
             case DatabaseChanged(problem):
@@ -140,14 +144,18 @@ class Store:
                 self._worker.end()
 
     def _receive_message(self, message: StoreMessage, reply: Reply) -> None:
-        self._log.debug("received", message=type(message).__name__)
+        self._log.debug("received", message=name_of(message))
         if isinstance(message, DescribeStore):
             problem = self._worker.problem or self._problem
             _send(reply, StoreStatus(problem.detail if problem else None, self._worker.hung))
         elif self._stopping:
             reply.fail(draining())
-        elif isinstance(message, ListKeys) and not (self._outlives or self._worker.active):
-            _send(reply, KeyList("", ()))  # a database in memory that nothing has opened yet
+        elif (
+            isinstance(message, Run)
+            and message.unused is not None
+            and not (self._outlives or self._worker.active)
+        ):
+            _send(reply, Result(message.unused))  # a database in memory that nothing has opened yet
         elif isinstance(message, CheckStoring) and not self._refuses:
             # The database must be asked only if it rejected the last write.
             _send(reply, Committed())

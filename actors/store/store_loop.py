@@ -12,15 +12,16 @@ import attrs
 
 from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.store.answers import Answer, Writing
+from greenroom.actors.store.answers import Result, Run, StoreMessage, name_of
 from greenroom.actors.store.database.connection import BUSY_TIMEOUT, TransactionAbandoned
 from greenroom.actors.store.database.database_file import UnusableDatabase
 from greenroom.actors.store.database.problems import find_problem, unwritable_text
 from greenroom.actors.store.open_database import DatabaseOpener, OpenStore
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
-from greenroom.schemas.protocols.store_protocol import CheckStoring, StoreMessage
-from greenroom.schemas.protocols.store_upkeep_protocol import Prune, Pruned
+from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, Pruned
+
+Answer = Result | Committed | Pruned | Problem
 
 log = get_logger()
 
@@ -41,7 +42,14 @@ class Job:
     @property
     def wanted(self) -> bool:
         """True if it must be executed: a write always, a read only while its client waits."""
-        return isinstance(self.message, Writing) or not self.reply.closed
+        return self.writes or not self.reply.closed
+
+    @property
+    def writes(self) -> bool:
+        """True if it begins a transaction."""
+        return isinstance(self.message, CheckStoring) or (
+            isinstance(self.message, Run) and self.message.writes
+        )
 
     @property
     def patience(self) -> float:
@@ -55,7 +63,7 @@ class Answered:
     """The answer of a job; None if nobody waited for it."""
 
     job: Job
-    answer: Answer | Pruned | Problem | None
+    answer: Answer | None
 
 
 @attrs.frozen
@@ -142,7 +150,7 @@ class StoreLoop:
         heartbeat.beat()
         return job
 
-    def _do(self, job: Job) -> Answer | Pruned | Problem | None:
+    def _do(self, job: Job) -> Answer | None:
         try:
             return self._answer(self._opened(job.patience), job)
         except ProblemError as error:
@@ -154,12 +162,12 @@ class StoreLoop:
         except (sqlite3.Error, UnusableDatabase, OSError) as error:
             return self._fail(error)
         except Exception:
-            log.exception("message failed", actor="store", message=type(job.message).__name__)
+            log.exception("message failed", actor="store", message=name_of(job.message))
             return internal_error()
 
-    def _answer(self, store: OpenStore, job: Job) -> Answer | Pruned | None:
-        if not isinstance(job.message, Prune):
-            return store.answers.answer(job.message)
+    def _answer(self, store: OpenStore, job: Job) -> Answer | None:
+        if isinstance(job.message, Run | CheckStoring):
+            return store.tables.answer(job.message)
         if job.steps is None:
             job.steps = store.prune()
         done = next(job.steps)

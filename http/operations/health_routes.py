@@ -13,7 +13,7 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import described
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatus
 
 
 def health_routes(refs: ActorRefs) -> Blueprint:

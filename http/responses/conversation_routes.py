@@ -10,7 +10,7 @@ import attrs
 from quart import Blueprint, Response, request
 from werkzeug.datastructures import MultiDict
 
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.answers import ask_store
 from greenroom.http.answering.http_responses import json_response, stored_json_response
 from greenroom.http.answering.protocols.route_description import STORED, described
 from greenroom.http.answering.requests.current_request import request_client, request_owner
@@ -23,22 +23,9 @@ from greenroom.http.responses.items.included import check_included
 from greenroom.http.responses.items.item_bodies import item_document, item_page
 from greenroom.http.responses.stored.stored_queries import query_boolean
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.protocols.conversation_store_protocol import (
-    AddItems,
-    ConversationPage,
-    CreateConversation,
-    DeleteConversation,
-    DeleteItem,
-    FindConversation,
-    FindItem,
-    ListConversations,
-    ListItems,
-    UpdateConversation,
-)
-from greenroom.schemas.protocols.store_protocol import Committed, Deleted, ItemPage
 from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
 from greenroom.schemas.responses.converter import RESPONSES
-from greenroom.schemas.stored import StoredConversation, StoredItem
+from greenroom.schemas.stored import ItemPage, StoredConversation
 
 MAX_QUERY = 512
 """Most characters of a search; titles are no longer (OpenAI's limit of metadata)."""
@@ -82,7 +69,7 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
         wire, metadata = await services.read_request(CreateRequest, RESPONSES, {}, _metadata, files=True)
         items = await histories.stored_form(wire.items or (), request_owner(), request_client())
         created = StoredConversation(f"conv_{uuid4().hex}", request_owner(), time.time(), metadata)
-        await ask_actor(store, CreateConversation(created, items), Committed)
+        await ask_store(store, lambda tables: tables.conversations.create(created, items), writes=True)
         return json_response(_conversation(created))
 
     @routes.get("/v1/conversations")
@@ -91,8 +78,10 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
         query = parse_list_query(request.args, "desc")
         if query.order != "desc":
             raise invalid("`order` must be 'desc': conversations are listed the newest first.", "order")
-        message = ListConversations(request_owner(), query.after, query.limit, _search(request.args))
-        page = await ask_actor(store, message, ConversationPage)
+        owner, search = request_owner(), _search(request.args)
+        page = await ask_store(
+            store, lambda tables: tables.conversations.list(owner, query.after, query.limit, search)
+        )
         found = [_conversation(each) for each in page.conversations]
         ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
         members = {"first_id": None, "last_id": None, **ends, "has_more": page.has_more}
@@ -101,8 +90,8 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
     @routes.get(path)
     @described("Show a conversation", problems=STORED)
     async def find(conversation_id: str) -> Response:
-        message = FindConversation(conversation_id, request_owner())
-        found = await ask_actor(store, message, StoredConversation)
+        owner = request_owner()
+        found = await ask_store(store, lambda tables: tables.conversations.find(conversation_id, owner))
         latest = dict(zip(("id", "status"), found.latest or (), strict=False))
         return json_response({**_conversation(found), **({"latest_response": latest} if latest else {})})
 
@@ -112,14 +101,21 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
     )
     async def update(conversation_id: str) -> Response:
         _, metadata = await services.read_request(UpdateRequest, RESPONSES, {}, _metadata)
-        message = UpdateConversation(conversation_id, request_owner(), metadata)
-        return json_response(_conversation(await ask_actor(store, message, StoredConversation)))
+        owner = request_owner()
+        changed = await ask_store(
+            store, lambda tables: tables.conversations.update(conversation_id, owner, metadata), writes=True
+        )
+        return json_response(_conversation(changed))
 
     @routes.delete(path)
     @described("Delete a conversation", query=DeletionQuery, problems=STORED)
     async def delete(conversation_id: str) -> Response:
-        responses = bool(query_boolean(request.args, "responses"))
-        await ask_actor(store, DeleteConversation(conversation_id, request_owner(), responses), Deleted)
+        owner, responses = request_owner(), bool(query_boolean(request.args, "responses"))
+        await ask_store(
+            store,
+            lambda tables: tables.responses.delete_conversation(conversation_id, owner, responses=responses),
+            writes=True,
+        )
         return json_response({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
     return routes
@@ -138,34 +134,51 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
         wire, _ = await services.read_request(
             AddItemsRequest, RESPONSES, {}, lambda wire, _: None, files=True
         )
-        await ask_actor(refs.store, FindConversation(conversation_id, request_owner()), StoredConversation)
-        items = await histories.stored_form(wire.items, request_owner(), request_client())
-        await lock_conversation(refs.responses, conversation_id, request_owner())
-        await ask_actor(refs.store, AddItems(conversation_id, request_owner(), items), Committed)
+        owner = request_owner()
+        await ask_store(refs.store, lambda tables: tables.conversations.find(conversation_id, owner))
+        items = await histories.stored_form(wire.items, owner, request_client())
+        await lock_conversation(refs.responses, conversation_id, owner)
+        await ask_store(
+            refs.store,
+            lambda tables: tables.conversations.add_items(conversation_id, owner, items),
+            writes=True,
+        )
         return await item_page(answers, ItemPage(items, has_more=False), included)
 
     @routes.get(path)
     @described("List the items of a conversation", query=ListQuery, problems=STORED)
     async def list_items(conversation_id: str) -> Response:
         included = check_included(request.args)
-        query = parse_list_query(request.args, "desc")
-        message = ListItems(conversation_id, request_owner(), query.after, query.limit, query.order)
-        return await item_page(answers, await ask_actor(refs.store, message, ItemPage), included)
+        query, owner = parse_list_query(request.args, "desc"), request_owner()
+        page = await ask_store(
+            refs.store,
+            lambda tables: tables.conversations.list_items(
+                conversation_id, owner, query.after, query.limit, query.order
+            ),
+        )
+        return await item_page(answers, page, included)
 
     @routes.get(f"{path}/<item_id>")
     @described("Show an item of a conversation", problems=STORED)
     async def find_item(conversation_id: str, item_id: str) -> Response:
         included = check_included(request.args)
-        message = FindItem(conversation_id, request_owner(), item_id)
-        item = await ask_actor(refs.store, message, StoredItem)
+        owner = request_owner()
+        item = await ask_store(
+            refs.store, lambda tables: tables.conversations.find_item(conversation_id, owner, item_id)
+        )
         return await stored_json_response(answers, len(item.body), lambda: item_document(item, included))
 
     @routes.delete(f"{path}/<item_id>")
     @described("Delete an item of a conversation", problems=STORED)
     async def delete_item(conversation_id: str, item_id: str) -> Response:
-        await lock_conversation(refs.responses, conversation_id, request_owner())
-        message = DeleteItem(conversation_id, request_owner(), item_id)
-        return json_response(_conversation(await ask_actor(refs.store, message, StoredConversation)))
+        owner = request_owner()
+        await lock_conversation(refs.responses, conversation_id, owner)
+        changed = await ask_store(
+            refs.store,
+            lambda tables: tables.conversations.remove_item(conversation_id, owner, item_id),
+            writes=True,
+        )
+        return json_response(_conversation(changed))
 
     return routes
 

@@ -10,6 +10,7 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.responses.handles import Subscribed
+from greenroom.actors.store.answers import ask_store
 from greenroom.http.answering.http_responses import json_response, stream_response
 from greenroom.http.answering.protocols.route_description import EVENTS, JSON, STORED, described
 from greenroom.http.answering.requests.current_request import request_owner, request_resources
@@ -21,8 +22,7 @@ from greenroom.http.responses.items.item_bodies import item_page
 from greenroom.http.responses.stored.stored_answer import as_events, stored_response
 from greenroom.http.responses.stored.stored_queries import parse_stored_query, with_encrypted_reasoning
 from greenroom.http.responses.stored.stored_stream import stream_of
-from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, Retrieve, Subscribe
-from greenroom.schemas.protocols.store_protocol import Deleted, ItemPage, ListInput
+from greenroom.schemas.protocols.responses_protocol import CancelRun, Deleted, DeleteRun, Retrieve, Subscribe
 from greenroom.schemas.stored import StoredResponse
 
 
@@ -83,8 +83,11 @@ def stored_routes(services: RouteServices) -> Blueprint:
     @described("List the input items of a stored response", query=ListQuery, problems=STORED)
     async def input_items(ident: str) -> Response:
         included = check_included(request.args)
-        query = parse_list_query(request.args, "desc")
-        message = ListInput(ident, request_owner(), query.after, query.limit, query.order)
-        return await item_page(answers, await ask_actor(services.refs.store, message, ItemPage), included)
+        query, owner = parse_list_query(request.args, "desc"), request_owner()
+        page = await ask_store(
+            services.refs.store,
+            lambda tables: tables.responses.list_input(ident, owner, query.after, query.limit, query.order),
+        )
+        return await item_page(answers, page, included)
 
     return routes

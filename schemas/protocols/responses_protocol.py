@@ -163,6 +163,11 @@ class DeleteRun:
     owner: str
 
 
+@attrs.frozen
+class Deleted:
+    """Confirmation that the object is deleted."""
+
+
 AboutOne = Retrieve | Subscribe | CancelRun | DeleteRun
 ResponsesMessage = LockConversation | StartRun | AboutOne | Drain
 """The messages of the responses actor. Like the pool, it answers Drain with `Drained` when no run is left."""

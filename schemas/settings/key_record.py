@@ -61,3 +61,17 @@ def new_secret() -> str:
 def new_key_id() -> str:
     """Return the id of a new key."""
     return f"key_{uuid.uuid4().hex}"
+
+
+@attrs.frozen
+class KeyList:
+    """The keys, the oldest first.
+
+    Args:
+        stamp: Version of the database, by which a change of another process is seen; a change of the store's
+            own leaves it.
+        records: The keys; None if the stamp is the known one.
+    """
+
+    stamp: str
+    records: tuple[KeyRecord, ...] | None = None

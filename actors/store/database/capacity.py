@@ -10,6 +10,7 @@ from greenroom.actors.store.database.problems import (
     disk_reserved,
     store_limit_reached,
     store_share_reached,
+    storing_disabled,
 )
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.stored import EVERYBODY
@@ -24,25 +25,34 @@ class Capacity:
     Args:
         max_bytes: Maximum size of the database in bytes; None for no limit.
         reserved: Disk space to leave free, in bytes.
+        storing: True if clients' content may be added.
     """
 
     def __init__(
-        self, connection: Connection, max_bytes: int | None = None, reserved: int = RESERVED_BYTES
+        self,
+        connection: Connection,
+        max_bytes: int | None = None,
+        reserved: int = RESERVED_BYTES,
+        *,
+        storing: bool = True,
     ) -> None:
         self._connection = connection
         self._max_bytes = max_bytes
         self._reserved = reserved
+        self._storing = storing
 
     def check(self, owner: str | None = None, added: int = 0) -> None:
         """Check the limits before data is added.
 
         Args:
             owner: Owner whose share is checked; None for what belongs to no client.
-            added: Bytes that the owner wants to add, about.
+            added: Characters that the owner wants to add.
 
         Raises:
-            ProblemError: 507 that names the exceeded limit.
+            ProblemError: 507 that names the exceeded limit; 400 if clients' content may not be added.
         """
+        if owner is not None and not self._storing:
+            raise ProblemError(storing_disabled())
         if self._max_bytes is not None:
             used = self._connection.used_pages() * PAGE
             if used >= self._max_bytes:

@@ -129,6 +129,8 @@ class Connection:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit all writes of the block, or none."""
+        if self._connection.in_transaction:
+            raise RuntimeError("a function that is run without `writes` may only read")
         self._begin()
         try:
             yield

@@ -8,9 +8,9 @@ from typing import Any
 
 import attrs
 
+from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection
-from greenroom.schemas.audit import AuditRow, KeyUsage
-from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudit, ListUsage
+from greenroom.schemas.audit import AuditFilter, AuditPage, AuditRow, KeyUsage
 
 FIELDS = tuple(field.name for field in attrs.fields(AuditRow))
 SUMS = tuple(field.name for field in attrs.fields(KeyUsage))
@@ -39,13 +39,15 @@ class AuditTable:
         most: Maximum number of rows that stay after a retention pass.
     """
 
-    def __init__(self, connection: Connection, days: float, most: int) -> None:
+    def __init__(self, connection: Connection, days: float, most: int, capacity: Capacity) -> None:
         self._connection = connection
         self._days = days
         self._most = most
+        self._capacity = capacity
 
     def save(self, rows: tuple[AuditRow, ...]) -> None:
-        """Store rows, and add the new ones to the usage."""
+        """Store rows, and add the new ones to the usage; a row that is stored already stays as it is."""
+        self._capacity.check()
         used: dict[tuple[str, str], list[float]] = {}
         with self._connection.transaction():
             for row in rows:
@@ -55,7 +57,7 @@ class AuditTable:
             for key, sums in used.items():
                 self._connection.write(_ADD_USAGE, (*key, *sums))
 
-    def list(self, asked: ListAudit) -> AuditPage:
+    def list(self, asked: AuditFilter) -> AuditPage:
         """Return a page of rows, the newest first."""
         filters = {
             "number < ?": asked.after,
@@ -75,13 +77,20 @@ class AuditTable:
         rows = tuple((int(row["number"]), _row(dict(row))) for row in found[: asked.limit])
         return AuditPage(rows, len(found) > asked.limit)
 
-    def usage(self, asked: ListUsage) -> tuple[KeyUsage, ...]:
-        """Return the usage by day and key, the latest day first."""
-        owned = f" and {_owned(asked.owners)}" if asked.owners else ""
+    def usage(
+        self, since: str = "", owners: tuple[str, ...] = (), limit: int = 1_000
+    ) -> tuple[KeyUsage, ...]:
+        """Return the usage by day and key, the latest day first.
+
+        Args:
+            since: First day in UTC, as `2026-11-24`.
+            owners: Ids of keys; empty for all.
+        """
+        owned = f" and {_owned(owners)}" if owners else ""
         found = self._connection.read(
             f"select {', '.join(SUMS)} from greenroom_usage where day >= ?{owned}"
             " order by day desc, owner limit ?",
-            (asked.since, *asked.owners, asked.limit),
+            (since, *owners, limit),
         )
         return tuple(KeyUsage(**dict(row)) for row in found)
 

@@ -7,25 +7,28 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found
 from greenroom.actors.store.tables.items_table import check_size
 from greenroom.actors.store.tables.paging import read_page
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.completion_store_protocol import CompletionPage, ListCompletions
-from greenroom.schemas.stored import StoredCompletion
+from greenroom.schemas.stored import CompletionPage, Order, StoredCompletion
 
+NO_METADATA: Mapping[str, str] = {}
 _COLUMNS = "id, owner, created, model, length, metadata, body, messages"
 
 
 class CompletionsTable:
     """Stored completions by id and owner; an unknown one raises a ProblemError with a 404."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, capacity: Capacity) -> None:
         self._connection = connection
+        self._capacity = capacity
 
     def save(self, completion: StoredCompletion) -> None:
         """Add a completion."""
+        self._capacity.check(completion.owner, len(completion.body) + len(completion.messages))
         metadata = json.dumps(dict(completion.metadata))
         size = check_size([metadata, completion.messages, completion.body])
         with self._connection.transaction():
@@ -52,13 +55,26 @@ class CompletionsTable:
             raise ProblemError(not_found("chat completion", name))
         return _completion(row)
 
-    def list(self, asked: ListCompletions) -> CompletionPage:
-        """Return a page of an owner's completions."""
-        condition, values = "owner = ?", [asked.owner]
-        if asked.model is not None:
+    def list(
+        self,
+        owner: str,
+        after: str | None = None,
+        limit: int = 20,
+        order: Order = "asc",
+        model: str | None = None,
+        metadata: Mapping[str, str] = NO_METADATA,
+    ) -> CompletionPage:
+        """Return a page of an owner's completions, or raise a 404 if `after` is not among them.
+
+        Args:
+            model: Model filter; None for every model.
+            metadata: Metadata entries that a completion must have.
+        """
+        condition, values = "owner = ?", [owner]
+        if model is not None:
             condition += " and model = ?"
-            values.append(asked.model)
-        for key, value in asked.metadata.items():
+            values.append(model)
+        for key, value in metadata.items():
             condition += " and exists (select 1 from json_each(metadata) where key = ? and value = ?)"
             values += [key, value]
         chosen: tuple[Any, ...] = tuple(values)
@@ -68,9 +84,9 @@ class CompletionsTable:
             _COLUMNS,
             condition,
             chosen,
-            asked.after,
-            asked.limit,
-            asked.order,
+            after,
+            limit,
+            order,
         )
         return CompletionPage(tuple(map(_completion, rows)), has_more)
 

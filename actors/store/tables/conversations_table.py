@@ -8,25 +8,26 @@ from collections.abc import Mapping
 
 import attrs
 
+from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
 from greenroom.actors.store.tables.paging import read_page
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.conversation_store_protocol import ConversationPage, ListConversations
-from greenroom.schemas.protocols.store_protocol import ItemPage
-from greenroom.schemas.stored import Order, StoredConversation, StoredItem
+from greenroom.schemas.stored import ConversationPage, ItemPage, Order, StoredConversation, StoredItem
 
 
 class ConversationsTable:
     """Conversations by id and owner; an unknown one raises a ProblemError with a 404."""
 
-    def __init__(self, connection: Connection, items: ItemsTable) -> None:
+    def __init__(self, connection: Connection, items: ItemsTable, capacity: Capacity) -> None:
         self._connection = connection
         self._items = items
+        self._capacity = capacity
 
-    def create(self, conversation: StoredConversation, items: tuple[StoredItem, ...]) -> None:
+    def create(self, conversation: StoredConversation, items: tuple[StoredItem, ...] = ()) -> None:
         """Add a conversation with its first items."""
+        self._capacity.check(conversation.owner, sum(len(item.body) for item in items))
         metadata = json.dumps(dict(conversation.metadata))
         check_size([metadata], (item.body for item in items))
         with self._connection.transaction():
@@ -78,14 +79,17 @@ class ConversationsTable:
 
     def add_items(self, name: str, owner: str, items: tuple[StoredItem, ...]) -> None:
         """Append items to a conversation."""
+        self._capacity.check(owner, sum(len(item.body) for item in items))
         check_size(item.body for item in items)
         with self._connection.transaction():
             number = self.number(name, owner)
             self._items.append(items, conversation=number)
             self.touch(number)
 
-    def list_items(self, name: str, owner: str, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of a conversation's items."""
+    def list_items(
+        self, name: str, owner: str, after: str | None = None, limit: int = 20, order: Order = "desc"
+    ) -> ItemPage:
+        """Return a page of a conversation's items, or raise a 404 if `after` is not among them."""
         return self._items.list_conversation(self.number(name, owner), after, limit, order)
 
     def find_item(self, name: str, owner: str, item: str) -> StoredItem:
@@ -100,20 +104,27 @@ class ConversationsTable:
             self.touch(number)
             return self.find(name, owner)
 
-    def list(self, asked: ListConversations) -> ConversationPage:
-        """Return a page of an owner's conversations."""
-        condition, values = "owner = ?", [asked.owner]
-        if asked.query:
+    def list(
+        self, owner: str, after: str | None = None, limit: int = 20, query: str = ""
+    ) -> ConversationPage:
+        """Return a page of an owner's conversations, the newest first.
+
+        Args:
+            after: Id of the conversation that precedes the page, a 404 if unknown; None for the beginning.
+            query: Text that `metadata.title` must contain, in any case of its ASCII letters; empty for all.
+        """
+        condition, values = "owner = ?", [owner]
+        if query:
             condition += " and instr(lower(json_extract(metadata, '$.title')), lower(?)) > 0"
-            values.append(asked.query)
+            values.append(query)
         rows, has_more = read_page(
             self._connection,
             "greenroom_conversations",
             "id, owner, created, metadata, length(metadata) as length",
             condition,
             tuple(values),
-            asked.after,
-            asked.limit,
+            after,
+            limit,
             "desc",
         )
         return ConversationPage(tuple(map(_conversation, rows)), has_more)

@@ -8,15 +8,11 @@ from itertools import groupby
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import other_conversation, previous_not_found, unfinished
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
-from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.actors.store.tables.items_table import MAX_HISTORY, ItemsTable
 from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.store_protocol import Turns
-from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredTurn
+from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredTurn, Turns
 
-MAX_HISTORY = 64 << 20
-"""Maximum number of characters read of a history, newest turn first. The limit equals the largest request
-body in bytes, and no model's context is larger."""
 MAX_CHAIN = 100_000
 """Maximum number of ancestors that are followed."""
 
@@ -56,6 +52,23 @@ class Histories:
         self._conversations = conversations
         self._prompts = SystemPromptsTable(connection)
         self._max_length = max_length
+
+    def before(self, owner: str, response: str | None = None, conversation: str | None = None) -> Turns:
+        """Return the history before a new turn, of a response to continue or of a conversation.
+
+        A response in a conversation can be continued outside of it; its history is then the conversation's
+        up to that response.
+
+        Args:
+            response: Id of the response whose turn comes last, followed by items added to `conversation` on
+                their own.
+            conversation: Id of the conversation, read to its end if there is no `response`.
+        """
+        if response is not None and conversation is not None:
+            return self.of_turn(response, conversation, owner)
+        if conversation is not None:
+            return self.of_conversation(conversation, owner)
+        return Turns(()) if response is None else self.of_response(response, owner)
 
     def of_conversation(self, name: str, owner: str) -> Turns:
         """Return the turns of a conversation."""

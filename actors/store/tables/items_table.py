@@ -17,8 +17,11 @@ from greenroom.actors.store.database.problems import (
 )
 from greenroom.actors.store.tables.paging import read_page
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.store_protocol import ItemPage
-from greenroom.schemas.stored import Order, StoredItem
+from greenroom.schemas.stored import ItemPage, Order, StoredItem
+
+MAX_HISTORY = 64 << 20
+"""Maximum number of characters read of a history, newest turn first, or of items by their ids. It equals the
+largest request body in bytes, and no model's context is larger."""
 
 
 class ItemsTable:
@@ -114,7 +117,7 @@ class ItemsTable:
             raise ProblemError(not_found("item", item))
         return _item(row)
 
-    def find_many(self, mentions: Mapping[str, int], owner: str, most: int) -> ItemPage:
+    def find_many(self, mentions: Mapping[str, int], owner: str, most: int = MAX_HISTORY) -> ItemPage:
         """Return the existing items with these ids, from any response or conversation of an owner.
 
         Args:

@@ -8,15 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.key_store_protocol import (
-    AddKey,
-    KeyChange,
-    KeyList,
-    RevokeKey,
-    SwitchKeysOff,
-)
 from greenroom.schemas.settings.caller import Caller
-from greenroom.schemas.settings.key_record import KeyRecord
+from greenroom.schemas.settings.key_record import KeyList, KeyRecord
 
 if TYPE_CHECKING:
     from sqlite_utils.db import Table
@@ -41,22 +34,8 @@ class KeysTable:
     def _table(self) -> Table:
         return self._connection.table("greenroom_keys")
 
-    def change(self, message: KeyChange) -> KeyRecord | KeyList:
-        """Execute a message that changes the keys.
-
-        Raises:
-            ProblemError: 404 for an unknown key, 409 for a name that is taken.
-        """
-        match message:
-            case AddKey(record):
-                return self.add(record)
-            case RevokeKey(key, now):
-                return self.revoke(key, now)
-            case SwitchKeysOff(now):
-                return self.switch_off(now)
-
     def add(self, record: KeyRecord) -> KeyRecord:
-        """Store a new key, and return it.
+        """Store a new key, after which every request needs one, and return it.
 
         Raises:
             ProblemError: 409: another key has its name.
@@ -87,7 +66,7 @@ class KeysTable:
         return record
 
     def revoke(self, key: str, now: float) -> KeyRecord:
-        """Revoke a key by its id or its name, and return it.
+        """Revoke a key by its id, or by the name of one that is not revoked, and return it.
 
         Raises:
             ProblemError: 404.
@@ -103,14 +82,14 @@ class KeysTable:
         return record_of(found)
 
     def switch_off(self, now: float) -> KeyList:
-        """Revoke all keys, so that requests need none, and return them."""
+        """Revoke all keys at a Unix time in seconds, so that requests need none, and return them."""
         with self._connection.transaction():
             self._connection.write(f"update greenroom_keys set revoked = ? where {_OPEN}", (now,))
             self._connection.write("update greenroom_keys set is_off = 1")
         return self.list()
 
     def list(self, known: str | None = None) -> KeyList:
-        """Return all keys, unless no other process has written since the known stamp."""
+        """Return all keys, revoked ones too, unless no other process has written since the known stamp."""
         row = self._connection.first("pragma data_version")
         assert row is not None
         stamp = f"{self._opened}:{row[0]}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 
+from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.database.problems import not_found, previous_not_found
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.items_table import ItemsTable, check_size
 from greenroom.actors.store.tables.system_prompts_table import SystemPromptsTable
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.store_protocol import ItemPage
-from greenroom.schemas.stored import UNFINISHED, Order, StoredResponse
+from greenroom.schemas.stored import UNFINISHED, ItemPage, Order, StoredResponse
 
 _ERROR = json.dumps(
     {"code": "server_error", "message": "The server stopped before the response was finished."}
@@ -28,28 +28,46 @@ class ResponsesTable:
     """
 
     def __init__(
-        self, connection: Connection, items: ItemsTable, conversations: ConversationsTable, boot: str
+        self,
+        connection: Connection,
+        items: ItemsTable,
+        conversations: ConversationsTable,
+        capacity: Capacity,
+        boot: str,
     ) -> None:
         self._connection = connection
         self._items = items
         self._conversations = conversations
         self._prompts = SystemPromptsTable(connection)
+        self._capacity = capacity
         self._boot = boot
 
     def begin(self, response: StoredResponse) -> None:
-        """Add an unfinished response, in a transaction, without adding its items to its conversation."""
+        """Add an unfinished response, in a transaction, without adding its items to its conversation.
+
+        If its server dies, it is found as `failed`.
+        """
+        self._capacity.check(response.owner, _length(response))
         size = _check_size(response)
         with self._connection.transaction():
             self._check_ancestry(response)
             number = self._insert(response, size, self._boot)
             self._items.append(response.input, response=number)
 
-    def commit(self, response: StoredResponse, begun: bool) -> None:
+    def commit(self, response: StoredResponse, begun: bool = False) -> None:
         """Add a finished response, or replace its unfinished row, in a transaction.
 
         Its items are appended to its conversation unless it has failed, since a retry would append them
         again.
+
+        Args:
+            begun: True if `begin` has added an unfinished row, which then finds room in any case.
+
+        Raises:
+            ProblemError: 404: its parent or conversation is gone, or a client has deleted the unfinished row.
         """
+        if not begun:
+            self._capacity.check(response.owner, _length(response))
         size = _check_size(response)
         with self._connection.transaction():
             conversation = self._check_ancestry(response)
@@ -116,7 +134,7 @@ class ResponsesTable:
                 (time.time(), _ERROR, boot, *UNFINISHED),
             )
 
-    def delete_conversation(self, name: str, owner: str, *, responses: bool) -> None:
+    def delete_conversation(self, name: str, owner: str, *, responses: bool = False) -> None:
         """Delete a conversation, in a transaction; also its ended responses, if these are to go too."""
         ended = "select number from greenroom_responses where conversation = ? and owner = ? and boot is null"
         with self._connection.transaction():
@@ -129,8 +147,10 @@ class ResponsesTable:
         self._items.drop_response(number)
         self._connection.write("delete from greenroom_responses where number = ?", (number,))
 
-    def list_input(self, name: str, owner: str, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of a response's input items."""
+    def list_input(
+        self, name: str, owner: str, after: str | None = None, limit: int = 20, order: Order = "desc"
+    ) -> ItemPage:
+        """Return a page of a response's input items, or raise a 404 if `after` is not among them."""
         number = self._row(name, owner, "number")["number"]
         return self._items.list_input(number, after, limit, order)
 
@@ -179,6 +199,12 @@ class ResponsesTable:
         if row is None:
             raise ProblemError(not_found("response", name))
         return row
+
+
+def _length(response: StoredResponse) -> int:
+    """Return the length of what a response adds, in characters."""
+    items = sum(len(item.body) for item in (*response.input, *response.output))
+    return items + len(response.body) + len(response.raw) + len(response.events or "")
 
 
 def _check_size(response: StoredResponse) -> int:

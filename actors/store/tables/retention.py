@@ -10,7 +10,7 @@ import attrs
 from greenroom.actors.store.database.connection import Connection, Row
 from greenroom.actors.store.tables.conversations_table import ConversationsTable
 from greenroom.actors.store.tables.responses_table import ResponsesTable
-from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
+from greenroom.schemas.protocols.store_protocol import Pruned
 
 SLICE = 200
 """Maximum number of rows that a transaction examines, and that it deletes."""

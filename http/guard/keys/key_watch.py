@@ -11,13 +11,14 @@ import trio
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.answers import ask_store
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.read_keys import read_keys
 from greenroom.http.guard.keys.key_ring import REVOKED, KeyRing
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.key_store_protocol import KeyList, ListKeys
 from greenroom.schemas.protocols.operator_protocol import CancelRequest, RequestCancelled
+from greenroom.schemas.settings.key_record import KeyList
 
 log = get_logger(actor="http")
 
@@ -84,7 +85,8 @@ class KeyWatch:
         Raises:
             ProblemError: The database cannot be read now.
         """
-        found = await ask_actor(self._store, ListKeys(None if anew else self._known), KeyList)
+        known = None if anew else self._known
+        found = await ask_store(self._store, lambda tables: tables.keys.list(known), unused=KeyList("", ()))
         self._known = found.stamp
         if found.records is not None:
             self._ring.replace(found.records, time.time())

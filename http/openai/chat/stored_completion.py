@@ -8,20 +8,17 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.core.ask_actor import answer_or_failed
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.answers import StoreMessage, ask_store_or_failed
 from greenroom.actors.store.database.problems import storing_disabled
 from greenroom.http.answering.collecting.collected_answer import CollectedChoice
 from greenroom.http.answering.requests.list_query import ListQuery
 from greenroom.http.answering.requests.metadata import parse_metadata
 from greenroom.http.encoding.json_encoding import json_bytes
 from greenroom.http.openai.chat.chat_formatter import ChatFormatter
-from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.openai.chat import ChatRequest
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.completion_store_protocol import SaveCompletion
-from greenroom.schemas.protocols.store_protocol import Committed, StoreMessage
 from greenroom.schemas.stored import StoredCompletion
 
 
@@ -77,8 +74,8 @@ async def save_completion(
         body=json_bytes(formatter.whole(model, choices)).decode(),
         metadata=request.metadata,
     )
-    answer = await answer_or_failed(store, SaveCompletion(completion), Committed)
-    return answer.problem if isinstance(answer, Failed) else None
+    failed = await ask_store_or_failed(store, lambda tables: tables.completions.save(completion), writes=True)
+    return None if failed is None else failed.problem
 
 
 def completion_document(completion: StoredCompletion) -> bytes:

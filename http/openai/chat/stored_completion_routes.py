@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Blueprint, Response, request
 from werkzeug.datastructures import MultiDict
 
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.answers import ask_store
 from greenroom.http.answering.http_responses import (
     json_response,
     list_response,
@@ -22,15 +22,7 @@ from greenroom.http.openai.chat.stored_completion import completion_document, co
 from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.openai.stored_completions import UpdateRequest
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.protocols.completion_store_protocol import (
-    CompletionPage,
-    DeleteCompletion,
-    FindCompletion,
-    ListCompletions,
-    UpdateCompletion,
-)
-from greenroom.schemas.protocols.store_protocol import Deleted
-from greenroom.schemas.stored import StoredCompletion
+from greenroom.schemas.stored import CompletionPage, StoredCompletion
 
 
 def stored_completion_routes(services: RouteServices) -> Blueprint:
@@ -43,21 +35,24 @@ def stored_completion_routes(services: RouteServices) -> Blueprint:
     @described("List stored chats", query=ListQuery, problems=STORED)
     async def list_completions() -> Response:
         query = parse_list_query(request.args, "asc")
-        message = ListCompletions(
-            request_owner(),
-            query.after,
-            query.limit,
-            query.order,
-            request.args.get("model") or None,
-            parse_metadata(_metadata_filter(request.args)),
+        owner, model = request_owner(), request.args.get("model") or None
+        metadata = parse_metadata(_metadata_filter(request.args))
+        page = await ask_store(
+            store,
+            lambda tables: tables.completions.list(
+                owner, query.after, query.limit, query.order, model, metadata
+            ),
         )
-        return await _page(answers, await ask_actor(store, message, CompletionPage))
+        return await _page(answers, page)
+
+    async def find(completion_id: str) -> StoredCompletion:
+        owner = request_owner()
+        return await ask_store(store, lambda tables: tables.completions.find(completion_id, owner))
 
     @routes.get(path)
     @described("Show a stored chat", problems=STORED)
     async def find_completion(completion_id: str) -> Response:
-        message = FindCompletion(completion_id, request_owner())
-        return await _document(answers, await ask_actor(store, message, StoredCompletion))
+        return await _document(answers, await find(completion_id))
 
     @routes.post(path)
     @described("Change the metadata of a stored chat", body=UpdateRequest, converter=OPENAI, problems=STORED)
@@ -65,21 +60,24 @@ def stored_completion_routes(services: RouteServices) -> Blueprint:
         _, metadata = await services.read_request(
             UpdateRequest, OPENAI, {}, lambda wire, _: parse_metadata(wire.metadata)
         )
-        message = UpdateCompletion(completion_id, request_owner(), metadata)
-        return await _document(answers, await ask_actor(store, message, StoredCompletion))
+        owner = request_owner()
+        changed = await ask_store(
+            store, lambda tables: tables.completions.update(completion_id, owner, metadata), writes=True
+        )
+        return await _document(answers, changed)
 
     @routes.delete(path)
     @described("Delete a stored chat", problems=STORED)
     async def delete_completion(completion_id: str) -> Response:
-        await ask_actor(store, DeleteCompletion(completion_id, request_owner()), Deleted)
+        owner = request_owner()
+        await ask_store(store, lambda tables: tables.completions.delete(completion_id, owner), writes=True)
         return json_response({"object": "chat.completion.deleted", "id": completion_id, "deleted": True})
 
     @routes.get(f"{path}/messages")
     @described("List the messages of a stored chat", query=ListQuery, problems=STORED)
     async def list_messages(completion_id: str) -> Response:
         query = parse_list_query(request.args, "asc")
-        message = FindCompletion(completion_id, request_owner())
-        completion = await ask_actor(store, message, StoredCompletion)
+        completion = await find(completion_id)
         return await stored_json_response(
             answers, len(completion.messages), lambda: json_bytes(completion_messages(completion, query))
         )

@@ -13,7 +13,7 @@ from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.audit.audit_writer import AuditWriter
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.answers import ask_store
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import EVENTS, FOR_OPERATORS, JSON, described
 from greenroom.http.answering.requests.route_services import RouteServices
@@ -21,9 +21,8 @@ from greenroom.http.guard.keys.key_ring import KeyRing
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.http.operations.admin.event_body import event_response, named_event
 from greenroom.schemas.admin.audit import AuditEntry, AuditList, AuditQuery, UsageEntry, UsageQuery, Usages
-from greenroom.schemas.audit import AuditRow, Ending
+from greenroom.schemas.audit import AuditFilter, AuditRow, Ending
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudit, ListUsage, UsageList
 
 MOST = 1_000
 """Most rows of a page."""
@@ -49,7 +48,7 @@ def audit_routes(services: RouteServices) -> Blueprint:
         asked, follows = _audit_query(request.args, _owners(ring))
         if follows:
             return _followed(writer.book, asked, ring)
-        page = await ask_actor(store, asked, AuditPage)
+        page = await ask_store(store, lambda tables: tables.audit.list(asked))
         rows = tuple(_entry(row, ring.names, number) for number, row in page.rows)
         answer = AuditList(rows, page.has_more, writer.waiting, writer.book.lost)
         return _unstored(json_response(attrs.asdict(answer)))
@@ -63,9 +62,9 @@ def audit_routes(services: RouteServices) -> Blueprint:
     )
     async def usage() -> Response:
         _writer(audit)
-        asked = ListUsage(_day(request.args.get("since")), _owners(ring))
-        found = await ask_actor(store, asked, UsageList)
-        entries = ((attrs.asdict(entry), ring.names.get(entry.owner, "")) for entry in found.entries)
+        since, owners = _day(request.args.get("since")), _owners(ring)
+        found = await ask_store(store, lambda tables: tables.audit.usage(since, owners))
+        entries = ((attrs.asdict(entry), ring.names.get(entry.owner, "")) for entry in found)
         listed = tuple(UsageEntry(key=entry.pop("owner"), key_name=name, **entry) for entry, name in entries)
         return _unstored(json_response(attrs.asdict(Usages(listed))))
 
@@ -94,7 +93,7 @@ def _owners(ring: KeyRing) -> tuple[str, ...]:
     return owners
 
 
-def _followed(book: AuditBook, asked: ListAudit, ring: KeyRing) -> Response:
+def _followed(book: AuditBook, asked: AuditFilter, ring: KeyRing) -> Response:
     position = book.position
 
     async def receive() -> bytes | None:
@@ -125,7 +124,7 @@ def _unstored(response: Response) -> Response:
     return response
 
 
-def _audit_query(args: MultiDict[str, str], owners: tuple[str, ...]) -> tuple[ListAudit, bool]:
+def _audit_query(args: MultiDict[str, str], owners: tuple[str, ...]) -> tuple[AuditFilter, bool]:
     """Return the rows that are asked for, and whether later ones are followed.
 
     Args:
@@ -137,7 +136,7 @@ def _audit_query(args: MultiDict[str, str], owners: tuple[str, ...]) -> tuple[Li
     follow = args.get("follow", "false")
     if follow not in ("true", "false", "1", "0"):
         raise invalid("`follow` must be 'true' or 'false'.", "follow")
-    asked = ListAudit(
+    asked = AuditFilter(
         _number(args, "limit", 1, MOST) or 100,
         _number(args, "after", 0, 10**15),
         _time(args, "since"),

@@ -8,21 +8,14 @@ from collections.abc import Iterable
 import attrs
 from quart import Blueprint, Response
 
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.store.answers import ask_store
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols.route_description import FOR_OPERATORS, STORED, described
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.schemas.admin.converter import ADMIN
 from greenroom.schemas.admin.keys import KeyBody, KeyReport, KeyReports, NewKey, key_report, new_key
-from greenroom.schemas.protocols.key_store_protocol import (
-    AddKey,
-    KeyList,
-    ListKeys,
-    RevokeKey,
-    SwitchKeysOff,
-)
-from greenroom.schemas.settings.key_record import KeyRecord
+from greenroom.schemas.settings.key_record import KeyList, KeyRecord
 
 
 def key_routes(services: RouteServices) -> Blueprint:
@@ -30,9 +23,13 @@ def key_routes(services: RouteServices) -> Blueprint:
     routes = loopback_blueprint("admin keys")
     store, ring = services.refs.store, services.door.ring
 
+    async def known() -> tuple[KeyRecord, ...]:
+        listed = await ask_store(store, lambda tables: tables.keys.list(), unused=KeyList("", ()))
+        return listed.records or ()
+
     async def take_in() -> tuple[KeyRecord, ...]:
         # At once: the watch over the database would take half a second.
-        records = (await ask_actor(store, ListKeys(), KeyList)).records or ()
+        records = await known()
         ring.replace(records, time.time())
         return records
 
@@ -45,8 +42,7 @@ def key_routes(services: RouteServices) -> Blueprint:
     @routes.get("/admin/keys")
     @described("List the API keys, revoked ones too", answer=KeyReports, problems=(*FOR_OPERATORS, 503))
     async def keys() -> Response:
-        listed = await ask_actor(store, ListKeys(), KeyList)
-        return json_response(attrs.asdict(reports(listed.records or ())))
+        return json_response(attrs.asdict(reports(await known())))
 
     @routes.post("/admin/keys")
     @described(
@@ -58,7 +54,7 @@ def key_routes(services: RouteServices) -> Blueprint:
     )
     async def add() -> Response:
         record, secret = new_key(await services.read_body(KeyBody, ADMIN), time.time())
-        await ask_actor(store, AddKey(record), KeyRecord)
+        await ask_store(store, lambda tables: tables.keys.add(record), writes=True)
         await take_in()
         return json_response(attrs.asdict(NewKey(report(record), secret)))
 
@@ -69,7 +65,7 @@ def key_routes(services: RouteServices) -> Blueprint:
         problems=(*FOR_OPERATORS, *STORED),
     )
     async def revoke(key: str) -> Response:
-        record = await ask_actor(store, RevokeKey(key, time.time()), KeyRecord)
+        record = await ask_store(store, lambda tables: tables.keys.revoke(key, time.time()), writes=True)
         await take_in()
         return json_response(attrs.asdict(report(record)))
 
@@ -80,7 +76,7 @@ def key_routes(services: RouteServices) -> Blueprint:
         problems=(*FOR_OPERATORS, *STORED),
     )
     async def switch_off() -> Response:
-        await ask_actor(store, SwitchKeysOff(time.time()), KeyList)
+        await ask_store(store, lambda tables: tables.keys.switch_off(time.time()), writes=True)
         return json_response(attrs.asdict(reports(await take_in())))
 
     return routes

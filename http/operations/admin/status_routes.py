@@ -19,7 +19,7 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.guard.loopback_guard import loopback_blueprint
 from greenroom.schemas.admin.answers import ServerStatus
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatus
 
 
 def status_routes(services: RouteServices) -> Blueprint:

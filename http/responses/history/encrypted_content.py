@@ -12,10 +12,9 @@ import zlib
 
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.answers import StoreMessage, ask_store
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.protocols.store_protocol import FindSecret, Secret, StoreMessage
 from greenroom.schemas.responses.items import MAX_ENCRYPTED_CONTENT
 from greenroom.schemas.stored import EVERYBODY
 
@@ -100,10 +99,10 @@ class ServerCipher:
             ProblemError: The store does not return its key.
         """
         if self._key is None:
-            secret = await ask_actor(self._store, FindSecret("seal"), Secret)
+            secret = await ask_store(self._store, lambda tables: tables.secrets.find("seal"), writes=True)
             # A worker thread, because the first call imports a library for a tenth of a second.
-            await trio.to_thread.run_sync(ContentCipher, secret.value)
-            self._key = secret.value
+            await trio.to_thread.run_sync(ContentCipher, secret)
+            self._key = secret
         return ContentCipher(self._key, owner)
 
 

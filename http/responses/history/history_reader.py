@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.answers import StoreMessage, ask_store
 from greenroom.actors.store.database.problems import not_found, previous_not_found
 from greenroom.http.guard.client_lanes import ClientLanes
 from greenroom.http.responses.history.encrypted_content import ContentCipher, ServerCipher
@@ -23,9 +23,8 @@ from greenroom.http.responses.history.item_references import (
 from greenroom.http.responses.items.item_bodies import stored_items
 from greenroom.http.responses.requests.response_request import ParsedResponseRequest, RequestWithHistory
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.store_protocol import History, StoreMessage, Turns
 from greenroom.schemas.responses.items import MAX_ITEMS, Item, ResolvedItem
-from greenroom.schemas.stored import StoredItem
+from greenroom.schemas.stored import StoredItem, Turns
 
 UNREAD_AT_ONCE = MAX_ITEMS // 4
 """Number of items dropped at once from the beginning of a history that is too long."""
@@ -102,7 +101,9 @@ class HistoryReader:
             raise ProblemError(previous_not_found(previous))
         if conversation is not None and not is_id(conversation):
             raise ProblemError(not_found("conversation", conversation, "conversation"))
-        return await ask_actor(self._store, History(owner, previous, conversation), Turns)
+        return await ask_store(
+            self._store, lambda tables: tables.histories.before(owner, previous, conversation)
+        )
 
 
 def _with_history(

@@ -6,12 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
 
-from greenroom.actors.core.ask_actor import ask_actor
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.answers import StoreMessage, ask_store
 from greenroom.http.responses.history.compaction import Compaction
 from greenroom.http.responses.history.encrypted_content import ContentCipher
 from greenroom.http.responses.items.conversation import Conversation
-from greenroom.schemas.protocols.store_protocol import FindItems, ItemPage, StoreMessage
 from greenroom.schemas.responses.items import (
     CompactionItem,
     Item,
@@ -42,7 +41,7 @@ async def find_references(
     mentioned = {ident: times for ident, times in mentions.items() if is_id(ident)}
     if not mentioned:
         return {}
-    found = await ask_actor(store, FindItems(mentioned, owner), ItemPage)
+    found = await ask_store(store, lambda tables: tables.items.find_many(mentioned, owner))
     return {item.id: item for item in found.items}
 
 

@@ -12,9 +12,8 @@ from greenroom.http.answering.http_responses import list_response
 from greenroom.http.answering.reasoning_signature import sign
 from greenroom.http.guard.answer_account import AnswerAccount
 from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.protocols.store_protocol import ItemPage
 from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
-from greenroom.schemas.stored import StoredItem
+from greenroom.schemas.stored import ItemPage, StoredItem
 
 PREFIXES = {
     "message": "msg",

@@ -11,9 +11,8 @@ from greenroom.http.responses.items.item_bodies import stored_items
 from greenroom.http.responses.output.response_formatter import ResponseFormatter
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.protocols.store_protocol import Turns
 from greenroom.schemas.responses.items import CompactionItem, Item, ItemReference, ResolvedItem
-from greenroom.schemas.stored import StoredItem
+from greenroom.schemas.stored import StoredItem, Turns
 
 _STORED = (ItemReference, CompactionItem)
 """Items whose content is read from the store, or decrypted with its key."""

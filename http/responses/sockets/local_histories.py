@@ -6,7 +6,7 @@ from collections import OrderedDict, defaultdict
 
 import attrs
 
-from greenroom.schemas.protocols.store_protocol import Turns
+from greenroom.schemas.stored import Turns
 
 MAX_LENGTH = 64 << 20
 """Limit of all histories of a process, in characters; the least recently used are evicted."""

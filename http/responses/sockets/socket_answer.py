@@ -23,8 +23,7 @@ from greenroom.http.responses.requests.response_request import ParsedResponseReq
 from greenroom.http.responses.sockets.socket_request import SocketRequest
 from greenroom.http.responses.stored.stored_answer import answer_stored
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.store_protocol import Turns
-from greenroom.schemas.stored import StoredItem, StoredTurn
+from greenroom.schemas.stored import StoredItem, StoredTurn, Turns
 
 
 async def answer_on_socket(

@@ -10,7 +10,7 @@ from quart import request
 from greenroom.http.responses.sockets.local_histories import LocalHistories
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.protocols.store_protocol import Turns
+from greenroom.schemas.stored import Turns
 
 CREATE = "response.create"
 STATE = "socket_request"

@@ -17,11 +17,12 @@ import trio
 from greenroom.actors.audit.audit_book import MAX_ROWS, AuditBook
 from greenroom.actors.audit.audit_writer import AuditWriter
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers
+from greenroom.actors.store.answers import ask_store
+from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.connection import PAGE, Connection
 from greenroom.actors.store.store import Store
 from greenroom.actors.store.tables.audit_table import AuditTable
-from greenroom.schemas.audit import AuditRow
-from greenroom.schemas.protocols.audit_store_protocol import AuditPage, ListAudit, ListUsage
+from greenroom.schemas.audit import AuditFilter, AuditRow
 from greenroom.schemas.settings.settings import Settings
 
 DAY = 86_400.0
@@ -74,8 +75,7 @@ async def test_a_full_database_keeps_a_batch_and_says_so_once_and_takes_it_later
                 database.execute(f"pragma max_page_count = {pages + (64 << 20) // PAGE}")
                 while writer.waiting:  # noqa: ASYNC110
                     await trio.sleep(0.01)
-                page = await store.ref.ask(ListAudit(limit=1), AuditPage)
-        assert isinstance(page, AuditPage)
+                page = await ask_store(store.ref, lambda tables: tables.audit.list(AuditFilter(limit=1)))
         assert page.rows[0][0] == 1_000 + MAX_ROWS
         events = [line["event"] for line in lines if line["event"].startswith("audit ")]
         assert events.count("audit not written") == 1
@@ -97,29 +97,29 @@ async def test_what_stays_unwritten_at_the_end_is_told() -> None:
 
 def test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted(tmp_path: Path) -> None:
     connection = Connection(str(tmp_path / "kept.db"))
-    table, now = AuditTable(connection, 30.0, 2_500), time.time()
+    table, now = AuditTable(connection, 30.0, 2_500, Capacity(connection)), time.time()
     rows = tuple(row(number, now - 31 * DAY if number < 1_500 else now) for number in range(4_500))
     for _ in range(2):
         table.save(rows)
-    assert sum(entry.requests for entry in table.usage(ListUsage())) == 4_500
+    assert sum(entry.requests for entry in table.usage()) == 4_500
     assert sum(1 for _ in table.prune()) == 3
-    found = table.list(ListAudit(limit=3_000))
+    found = table.list(AuditFilter(limit=3_000))
     assert (len(found.rows), found.has_more) == (2_500, False)
     assert found.rows[-1][1].request_id == "req_2000"
-    assert sum(entry.requests for entry in table.usage(ListUsage())) == 4_500
+    assert sum(entry.requests for entry in table.usage()) == 4_500
     connection.close()
 
 
 def test_rows_of_strangers_leave_first(tmp_path: Path) -> None:
     connection = Connection(str(tmp_path / "kept.db"))
-    table, now = AuditTable(connection, 30.0, 100), time.time()
+    table, now = AuditTable(connection, 30.0, 100, Capacity(connection)), time.time()
     refused: dict[str, Any] = {"ending": "refused", "model": "", "owner": ""}
     kept = tuple(row(number, now, owner="key_1") for number in range(60))
     flood = tuple(row(number, now, status=401, **refused) for number in range(60, 1_300))
     late = tuple(row(number, now, **{**refused, "owner": "key_2"}) for number in range(1_300, 1_330))
     table.save((*kept, *flood, *late))
     assert sum(1 for _ in table.prune()) == 2
-    found = [each for _, each in table.list(ListAudit(limit=200)).rows]
+    found = [each for _, each in table.list(AuditFilter(limit=200)).rows]
     assert sorted(found, key=lambda each: int(each.request_id[4:])) == [*kept, *flood[-10:], *late]
     connection.close()
 
@@ -127,7 +127,7 @@ def test_rows_of_strangers_leave_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["since", "until", "owners", "model", "status", "ending"])
 def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: Path, name: str) -> None:
     connection = Connection(str(tmp_path / "kept.db"))
-    table = AuditTable(connection, 30.0, 100)
+    table = AuditTable(connection, 30.0, 100, Capacity(connection))
     rows = (
         row(1, 100.0),
         row(2, 200.0, owner="other", model="n", status=None, ending="cancelled"),
@@ -135,7 +135,7 @@ def test_each_filter_means_the_same_for_stored_and_for_followed_rows(tmp_path: P
     table.save(rows)
     others: dict[str, Any] = {"owners": ("other",), "model": "n", "status": 200, "ending": "cancelled"}
     values = {"since": 150.0, "until": 150.0, **others}
-    asked = ListAudit(**{name: values[name]})
+    asked = AuditFilter(**{name: values[name]})
     stored = [found for _, found in table.list(asked).rows]
     assert stored == [each for each in rows if asked.includes(each)]
     assert len(stored) == 1

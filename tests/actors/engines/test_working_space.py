@@ -12,7 +12,7 @@ import pytest
 import structlog
 import trio
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.read_capabilities import read_working_space
 from greenroom.actors.system import System, open_system
@@ -21,7 +21,6 @@ from greenroom.engine.loading.load_size import LEAST_MEASURED, LoadSize, load_si
 from greenroom.http.command_line import EngineModels
 from greenroom.schemas.events.events import Finished, TextDelta
 from greenroom.schemas.models.working_space import WorkingSpace
-from greenroom.schemas.protocols.capability_store_protocol import SaveWorkingSpace
 from greenroom.schemas.protocols.model_protocol import Trimmed
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded
 from greenroom.schemas.settings.settings import Settings
@@ -81,7 +80,7 @@ def test_a_measurement_replaces_the_last_and_what_is_no_measurement_is_left_out(
     path = tmp_path / "db"
     with closing(Connection(str(path))) as connection:
         for measured in (WorkingSpace("a", 5, "x"), WorkingSpace("b", 6, "y"), WorkingSpace("a", 7, "z")):
-            Answers(connection, "boot").answer(SaveWorkingSpace(measured))
+            Tables(connection, "boot").working_space.save(measured)
         assert read_working_space(path) == (WorkingSpace("a", 7, "z"), WorkingSpace("b", 6, "y"))
         with connection.transaction():
             connection.write("update greenroom_working_space set nbytes = 'many' where model_id = 'a'")

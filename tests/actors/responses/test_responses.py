@@ -14,10 +14,10 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.messages.requests import RequestInput
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation, DeleteConversation
 from greenroom.schemas.protocols.pool_protocol import Drain, Drained
 from greenroom.schemas.protocols.responses_protocol import (
     CancelRun,
+    Deleted,
     DeleteRun,
     LockConversation,
     RunEnded,
@@ -25,13 +25,13 @@ from greenroom.schemas.protocols.responses_protocol import (
     StartRun,
     Subscribe,
 )
-from greenroom.schemas.protocols.store_protocol import Committed, Deleted, History, Turns
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredResponse
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     chat,
 )
+from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.actors.stored_runs import (
     OWNER,
     read,
@@ -194,10 +194,10 @@ async def test_what_cannot_be_stored_has_failed_and_leaves_nothing_behind(settin
     engines = WatchedEngines(settings)
     async with open_system(settings, engines=engines) as system:
         conversation = StoredConversation("conv_1", OWNER, 1.0)
-        assert await system.refs.store.ask(CreateConversation(conversation), Committed) == Committed()
+        await change(system.refs.store, lambda tables: tables.conversations.create(conversation))
         reader = await subscribe(system.refs, start("resp_1", conversation="conv_1", max_tokens=200))
         await read_until_text(reader)
-        await system.refs.store.ask(DeleteConversation("conv_1", OWNER), Deleted)
+        await change(system.refs.store, lambda tables: tables.responses.delete_conversation("conv_1", OWNER))
         end = (await read(reader))[-1]
         assert isinstance(end, RunEnded)
         assert end.response.status == "failed"
@@ -209,7 +209,8 @@ async def test_what_cannot_be_stored_has_failed_and_leaves_nothing_behind(settin
 async def test_a_conversation_is_locked_until_its_turn_is_stored(settings: Settings) -> None:
     async with open_system(settings) as system:
         refs = system.refs
-        await refs.store.ask(CreateConversation(StoredConversation("conv_1", OWNER, 1.0)), Committed)
+        conversation = StoredConversation("conv_1", OWNER, 1.0)
+        await change(refs.store, lambda tables: tables.conversations.create(conversation))
         message = LockConversation(OWNER, "conv_1")
         lock = await refs.responses.ask(message, ConversationLock)
         assert isinstance(lock, ConversationLock)
@@ -221,8 +222,7 @@ async def test_a_conversation_is_locked_until_its_turn_is_stored(settings: Setti
         await read(reader)
         again = await refs.responses.ask(message, ConversationLock)
         assert isinstance(again, ConversationLock)
-        turns = await refs.store.ask(History(OWNER, conversation="conv_1"), Turns)
-        assert isinstance(turns, Turns)
+        turns = await change(refs.store, lambda tables: tables.histories.before(OWNER, conversation="conv_1"))
         assert len(turns.turns) == 1
 
 

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.database_file import MEMORY
 
@@ -19,5 +19,5 @@ def connection() -> Iterator[Connection]:
 
 
 @pytest.fixture
-def answers(connection: Connection) -> Answers:
-    return Answers(connection, "boot")
+def tables(connection: Connection) -> Tables:
+    return Tables(connection, "boot")

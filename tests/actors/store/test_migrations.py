@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import attrs
 import pytest
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.check_database import check_database
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase
@@ -17,24 +18,6 @@ from greenroom.actors.store.database.migrations import SET, check_version, load_
 from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
 from greenroom.actors.store.read_capabilities import read_working_space
 from greenroom.schemas.models.working_space import WorkingSpace
-from greenroom.schemas.protocols.capability_store_protocol import SaveCapabilities, SaveWorkingSpace
-from greenroom.schemas.protocols.completion_store_protocol import SaveCompletion, UpdateCompletion
-from greenroom.schemas.protocols.conversation_store_protocol import (
-    AddItems,
-    CreateConversation,
-    DeleteConversation,
-    DeleteItem,
-    UpdateConversation,
-)
-from greenroom.schemas.protocols.store_protocol import (
-    BeginResponse,
-    CommitResponse,
-    DeleteResponse,
-    FindResponse,
-    History,
-    Turns,
-)
-from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.stored_records import PROBED, completion, conversation, item, response
 
 WRITTEN = (
@@ -76,21 +59,26 @@ def counted(connection: Connection) -> dict[str, int]:
     return {row["owner"]: row["nbytes"] for row in connection.read("select * from greenroom_owners")}
 
 
-def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connection, answers: Answers) -> None:
+def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connection, tables: Tables) -> None:
     unfinished = response("a", owner="k", conversation="c", raw="\u20ac", status="in_progress")
-    for message in (
-        CreateConversation(conversation("c", owner="k"), (item("first"), item("second"))),
-        AddItems("c", "k", (item("third", "\u00e9"),)),
-        BeginResponse(unfinished),
-        CommitResponse(attrs.evolve(unfinished, status="completed", events="[]"), begun=True),
-        CommitResponse(response("b", owner="other")),
-        SaveCompletion(completion("x", owner="k", body="{}")),
-        UpdateConversation("c", "k", {"title": "long" * 100}),
-        UpdateCompletion("x", "k", {"title": "long" * 100}),
-        DeleteItem("c", "k", "second"),
-        DeleteItem("c", "k", "a-in"),
-    ):
-        answers.answer(message)
+    changes: list[Callable[[Tables], object]] = [
+        lambda tables: tables.conversations.create(
+            conversation("c", owner="k"), (item("first"), item("second"))
+        ),
+        lambda tables: tables.conversations.add_items("c", "k", (item("third", "\u00e9"),)),
+        lambda tables: tables.responses.begin(unfinished),
+        lambda tables: tables.responses.commit(
+            attrs.evolve(unfinished, status="completed", events="[]"), begun=True
+        ),
+        lambda tables: tables.responses.commit(response("b", owner="other")),
+        lambda tables: tables.completions.save(completion("x", owner="k", body="{}")),
+        lambda tables: tables.conversations.update("c", "k", {"title": "long" * 100}),
+        lambda tables: tables.completions.update("x", "k", {"title": "long" * 100}),
+        lambda tables: tables.conversations.remove_item("c", "k", "second"),
+        lambda tables: tables.conversations.remove_item("c", "k", "a-in"),
+    ]
+    for change in changes:
+        change(tables)
     before = counted(connection)
     assert set(before) == {"k", "other"}
     # A later migration of the same rows counts the same.
@@ -101,10 +89,10 @@ def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connectio
     connection.write("drop index greenroom_audit_strangers")
     share_storage(connection._database)
     assert counted(connection) == before
-    answers.answer(DeleteResponse("a", "k"))
-    answers.answer(DeleteConversation("c", "k"))
+    tables.responses.delete("a", "k")
+    tables.responses.delete_conversation("c", "k")
     assert counted(connection)["k"] == 512 + len("{}[]")
-    for _ in Answers(connection, "boot", retention_days=-1.0).retention().steps():
+    for _ in Tables(connection, "boot", retention_days=-1.0).retention().steps():
         pass
     assert set(counted(connection).values()) == {0}
 
@@ -127,15 +115,13 @@ def test_a_database_of_each_earlier_schema_opens_and_ends_with_the_newest(tmp_pa
         part = {"output": 1, "length": 12, "body": '{"id": "i"}'}
         database["greenroom_items"].insert({"id": "i", "response": turn, "conversation": number, **part})
     with closing(Connection(str(path))) as connection, closing(Connection(MEMORY)) as new:
-        answers = Answers(connection, "boot")
-        found = answers.answer(FindResponse("r", ""))
-        assert isinstance(found, StoredResponse)
+        tables = Tables(connection, "boot")
+        found = tables.responses.find("r", "")
         assert [item.id for item in found.output] == ["i"]
-        turns = answers.answer(History("", conversation="c"))
-        assert isinstance(turns, Turns)
+        turns = tables.histories.before("", conversation="c")
         assert [item.id for turn in turns.turns for item in turn.items] == ["i"]
-        answers.answer(CommitResponse(response("s", conversation="c"), False))
-        answers.answer(SaveCapabilities(PROBED))
+        tables.responses.commit(response("s", conversation="c"), False)
+        tables.capabilities.save(PROBED)
         schema = "select type, name, sql from sqlite_master where name like 'greenroom%' order by name"
         assert list(map(tuple, connection.read(schema))) == list(map(tuple, new.read(schema)))
     # The check at a server's start takes it as well.
@@ -143,7 +129,7 @@ def test_a_database_of_each_earlier_schema_opens_and_ends_with_the_newest(tmp_pa
 
 
 def test_tables_that_were_created_without_row_numbers_are_written_as_well(
-    connection: Connection, answers: Answers
+    connection: Connection, tables: Tables
 ) -> None:
     for name, columns in {
         "working_space": "model_id text primary key, nbytes integer not null, stamp text not null",
@@ -151,6 +137,6 @@ def test_tables_that_were_created_without_row_numbers_are_written_as_well(
         connection.write(f"drop table greenroom_{name}")
         connection.write(f"create table greenroom_{name} ({columns}) without rowid")
     for nbytes in (1, 2):
-        answers.answer(SaveWorkingSpace(WorkingSpace("m", nbytes, "x")))
+        tables.working_space.save(WorkingSpace("m", nbytes, "x"))
     database = connection._database.conn
     assert read_working_space(database) == (WorkingSpace("m", 2, "x"),)

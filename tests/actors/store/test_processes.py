@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.server_locks import has_server
-from greenroom.schemas.protocols.store_protocol import FindResponse, History, Turns
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.store_process import LARGE, StoreProcess, store_process
 
@@ -25,8 +24,7 @@ def kill(running: StoreProcess) -> None:
 
 def find(path: Path, name: str) -> StoredResponse:
     with closing(Connection(str(path))) as connection:
-        found = Answers(connection, "reader").answer(FindResponse(name, ""))
-    assert isinstance(found, StoredResponse)
+        found = Tables(connection, "reader").responses.find(name, "")
     return found
 
 
@@ -34,8 +32,7 @@ def check_whole(path: Path, name: str, told: Sequence[str]) -> None:
     """Assert that the file is undamaged and that a conversation has every reported turn, each complete."""
     with closing(Connection(str(path))) as connection:
         assert [row[0] for row in connection.read("pragma integrity_check")] == ["ok"]
-        history = Answers(connection, "reader").answer(History("", conversation=name))
-    assert isinstance(history, Turns)
+        history = Tables(connection, "reader").histories.before("", conversation=name)
     stored = [turn.items[0].id.removesuffix("-in") for turn in history.turns]
     # The process may have been killed after the last commit and before its report.
     assert len(told) <= len(stored) <= len(told) + 1

@@ -9,7 +9,7 @@ import shutil
 import sqlite3
 import stat
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -19,6 +19,7 @@ import sqlite_utils
 
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.store import store_loop
+from greenroom.actors.store.answers import Run, Tables, ask_store, ask_store_or_failed
 from greenroom.actors.store.database import connection as connections
 from greenroom.actors.store.database.capacity import Capacity
 from greenroom.actors.store.database.check_database import check_database
@@ -28,37 +29,23 @@ from greenroom.actors.store.store_loop import Job
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.capability_store_protocol import (
-    CapabilityList,
-    ListCapabilities,
-    SaveCapabilities,
-)
-from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
-from greenroom.schemas.protocols.conversation_store_protocol import (
-    AddItems,
-    CreateConversation,
-    FindConversation,
-)
 from greenroom.schemas.protocols.store_protocol import (
-    BeginResponse,
     CheckStoring,
-    CommitResponse,
     Committed,
-    Deleted,
-    DeleteResponse,
-    FindResponse,
-    FindSecret,
-    Secret,
-    StoreMessage,
+    DescribeStore,
+    Prune,
+    Pruned,
+    StoreStatus,
 )
-from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, Prune, Pruned, StoreStatus
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.stored import StoredCompletion, StoredConversation, StoredResponse
 from greenroom.tests.support.actors.stored_records import (
     PROBED,
     ask,
+    change,
+    commit,
     completion,
     conversation,
+    find,
     item,
     refusal,
     response,
@@ -71,95 +58,108 @@ async def test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_
     kept = response("r", background=True, events='[{"type": "x"}]', raw="✓ raw")
     metadata = {"topic": "ü", "": "x"}
     async with storing(path) as system:
-        await ask(system.refs.store, CommitResponse(kept), Committed)
-        await ask(system.refs.store, CreateConversation(conversation("c", metadata=metadata)), Committed)
-        await ask(system.refs.store, SaveCompletion(completion("k", metadata=metadata)), Committed)
-        secret = await ask(system.refs.store, FindSecret("s"), Secret)
+        await commit(system.refs.store, kept)
+        await change(
+            system.refs.store,
+            lambda tables: tables.conversations.create(conversation("c", metadata=metadata)),
+        )
+        await change(
+            system.refs.store, lambda tables: tables.completions.save(completion("k", metadata=metadata))
+        )
+        secret = await change(system.refs.store, lambda tables: tables.secrets.find("s"))
         made = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert len(made) == 4  # the database, its write-ahead log, the log's index, and the liveness file
+    assert len(made) == 4  # the database, its write-ahead log, the log's index, and the file of the lock
     assert set(made.values()) == {0o600}
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert [file.name for file in path.parent.iterdir()] == ["kept.db"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["kept.db", "kept.db-server"]
     async with storing(path) as system:
-        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == kept
-        found = await ask(system.refs.store, FindConversation("c", ""), StoredConversation)
+        assert await find(system.refs.store, "r", "") == kept
+        found = await ask_store(system.refs.store, lambda tables: tables.conversations.find("c", ""))
         assert found == conversation("c", metadata=metadata)
-        assert await ask(system.refs.store, FindCompletion("k", ""), StoredCompletion) == completion(
-            "k", metadata=metadata
-        )
-        assert await ask(system.refs.store, FindSecret("s"), Secret) == secret
-        assert await ask(system.refs.store, FindSecret("t"), Secret) != secret
-    assert len(secret.value) == 32
+        assert await ask_store(
+            system.refs.store, lambda tables: tables.completions.find("k", "")
+        ) == completion("k", metadata=metadata)
+        assert await change(system.refs.store, lambda tables: tables.secrets.find("s")) == secret
+        assert await change(system.refs.store, lambda tables: tables.secrets.find("t")) != secret
+    assert len(secret) == 32
 
 
 async def test_a_system_that_names_no_file_keeps_in_memory_until_it_closes() -> None:
     async with storing() as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
-        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == response("r")
+        await commit(system.refs.store, response("r"))
+        assert await find(system.refs.store, "r", "") == response("r")
     async with storing() as system:
-        assert (await refusal(system.refs.store, FindResponse("r", ""))).code == "response_not_found"
+        assert (
+            await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))
+        ).code == "response_not_found"
 
 
 async def test_what_belongs_to_another_owner_is_unknown() -> None:
     async with storing() as system:
-        await ask(system.refs.store, CommitResponse(response("r", owner="a")), Committed)
-        await ask(system.refs.store, CreateConversation(conversation("c", owner="a")), Committed)
+        await commit(system.refs.store, response("r", owner="a"))
+        await change(
+            system.refs.store, lambda tables: tables.conversations.create(conversation("c", owner="a"))
+        )
         for message in (
-            FindResponse("r", "b"),
-            DeleteResponse("r", "b"),
-            FindConversation("c", "b"),
-            CommitResponse(response("s", parent="r", owner="b")),
-            CommitResponse(response("s", conversation="c", owner="b")),
+            lambda tables: tables.responses.find("r", "b"),
+            lambda tables: tables.responses.delete("r", "b"),
+            lambda tables: tables.conversations.find("c", "b"),
+            lambda tables: tables.responses.commit(response("s", parent="r", owner="b")),
+            lambda tables: tables.responses.commit(response("s", conversation="c", owner="b")),
         ):
             assert (await refusal(system.refs.store, message)).status == 404
-        await ask(system.refs.store, FindResponse("r", "a"), StoredResponse)
+        await find(system.refs.store, "r", "a")
 
 
 async def test_a_response_is_replaced_when_it_ends_unless_it_was_deleted() -> None:
     begun = response("r", status="in_progress", output=(), completed=None)
     async with storing() as system:
-        await ask(system.refs.store, BeginResponse(begun), Committed)
-        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == begun
-        await ask(system.refs.store, CommitResponse(response("r"), begun=True), Committed)
-        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == response("r")
-        await system.refs.store.ask(DeleteResponse("r", ""), object)
-        assert (await refusal(system.refs.store, CommitResponse(response("r"), begun=True))).status == 404
+        await change(system.refs.store, lambda tables: tables.responses.begin(begun))
+        assert await find(system.refs.store, "r", "") == begun
+        await commit(system.refs.store, response("r"), begun=True)
+        assert await find(system.refs.store, "r", "") == response("r")
+        await change(system.refs.store, lambda tables: tables.responses.delete("r", ""))
+        assert (
+            await refusal(
+                system.refs.store, lambda tables: tables.responses.commit(response("r"), begun=True)
+            )
+        ).status == 404
 
 
 async def test_with_store_responses_off_no_content_is_kept(tmp_path: Path) -> None:
     async with storing(tmp_path / "db", store_responses=False) as system:
         for message in (
-            CommitResponse(response("r")),
-            CreateConversation(conversation("c")),
-            SaveCompletion(completion("k")),
+            lambda tables: tables.responses.commit(response("r")),
+            lambda tables: tables.conversations.create(conversation("c")),
+            lambda tables: tables.completions.save(completion("k")),
         ):
             problem = await refusal(system.refs.store, message)
             assert (problem.status, problem.param) == (400, "store")
-        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
-        await ask(system.refs.store, SaveCapabilities(PROBED), Committed)
+        assert (await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))).status == 404
+        await change(system.refs.store, lambda tables: tables.capabilities.save(PROBED))
     async with storing(tmp_path / "db", store_responses=False) as system:
-        found = await ask(system.refs.store, ListCapabilities(), CapabilityList)
-        assert found.records == (PROBED,)
+        found = await ask_store(system.refs.store, lambda tables: tables.capabilities.list())
+        assert found == (PROBED,)
 
 
 async def test_what_was_stored_before_stays_until_it_is_deleted(tmp_path: Path) -> None:
     async with storing(tmp_path / "db") as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        await commit(system.refs.store, response("r"))
     async with storing(tmp_path / "db", store_responses=False) as system:
-        assert await ask(system.refs.store, FindResponse("r", ""), StoredResponse) == response("r")
-        await ask(system.refs.store, DeleteResponse("r", ""), Deleted)
-        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
+        assert await find(system.refs.store, "r", "") == response("r")
+        await change(system.refs.store, lambda tables: tables.responses.delete("r", ""))
+        assert (await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))).status == 404
 
 
 async def test_what_was_not_used_for_store_retention_days_is_deleted(tmp_path: Path) -> None:
     async with storing(tmp_path / "db") as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        await commit(system.refs.store, response("r"))
         assert await ask(system.refs.store, Prune(), Pruned) == Pruned()
     async with storing(tmp_path / "db", store_retention_days=math.inf) as system:
         assert await ask(system.refs.store, Prune(), Pruned) == Pruned()
     async with storing(tmp_path / "db", store_retention_days=1e-9) as system:
         assert await ask(system.refs.store, Prune(), Pruned) == Pruned(responses=1)
-        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
+        assert (await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))).status == 404
 
 
 @pytest.mark.parametrize("wrapped", [True, False])
@@ -168,7 +168,7 @@ async def test_an_embedder_passes_an_open_database_and_keeps_it(wrapped: bool) -
         connection.execute("create table mine (x)")
         database = sqlite_utils.Database(connection) if wrapped else connection
         async with open_system(Settings(), database=database) as system:
-            await ask(system.refs.store, CommitResponse(response("r")), Committed)
+            await commit(system.refs.store, response("r"))
         tables = sqlite_utils.Database(connection).table_names()
         assert sorted(name for name in tables if not name.startswith(("greenroom_", "sqlite_"))) == [
             "_sqlite_migrations",
@@ -186,7 +186,7 @@ async def _with_database_of_this_thread() -> AsyncIterator[System]:
 
 async def test_a_database_of_another_thread_alone_is_refused_in_words() -> None:
     async with _with_database_of_this_thread() as system:
-        problem = await refusal(system.refs.store, FindResponse("r", ""))
+        problem = await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))
         assert problem.code == "store_unavailable"
         assert "check_same_thread=False" in problem.detail
         assert (await ask(system.refs.store, DescribeStore(), StoreStatus)).problem == problem.detail
@@ -195,8 +195,10 @@ async def test_a_database_of_another_thread_alone_is_refused_in_words() -> None:
 async def test_text_that_no_file_can_hold_is_a_400_and_the_store_goes_on() -> None:
     async with storing() as system:
         broken = attrs.evolve(response("r"), raw="\ud800")
-        assert (await refusal(system.refs.store, CommitResponse(broken))).status == 400
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        assert (
+            await refusal(system.refs.store, lambda tables: tables.responses.commit(broken))
+        ).status == 400
+        await commit(system.refs.store, response("r"))
 
 
 async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503(
@@ -204,17 +206,17 @@ async def test_while_another_process_writes_reading_goes_on_and_storing_is_a_503
 ) -> None:
     monkeypatch.setattr(store_loop, "BUSY_TIMEOUT", 0.05)
     async with storing(tmp_path / "db") as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        await commit(system.refs.store, response("r"))
         with closing(sqlite3.connect(tmp_path / "db")) as other:
             other.execute("begin immediate")
-            problem = await refusal(system.refs.store, CommitResponse(response("s")))
+            problem = await refusal(system.refs.store, lambda tables: tables.responses.commit(response("s")))
             assert (problem.status, problem.code, problem.retry_after) == (503, "store_busy", 2)
-            await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
+            await find(system.refs.store, "r", "")
             # Later requests that would be stored are now refused before generation.
             assert (await refusal(system.refs.store, CheckStoring())).code == "store_busy"
             other.rollback()
         await ask(system.refs.store, CheckStoring(), Committed)
-        await ask(system.refs.store, CommitResponse(response("s")), Committed)
+        await commit(system.refs.store, response("s"))
         assert await ask(system.refs.store, DescribeStore(), StoreStatus) == StoreStatus()
 
 
@@ -223,19 +225,21 @@ async def test_a_system_closes_soon_though_another_process_holds_the_database(
 ) -> None:
     with closing(sqlite3.connect(tmp_path / "db")) as other:
         async with storing(tmp_path / "db") as system:
-            await ask(system.refs.store, CommitResponse(response("r")), Committed)
+            await commit(system.refs.store, response("r"))
             other.execute("begin immediate")
             with monkeypatch.context() as patch:
                 patch.setattr(store_loop, "BUSY_TIMEOUT", 0.05)
-                await refusal(system.refs.store, CommitResponse(response("s")))
-            await system.refs.store.tell(CommitResponse(response("t")))
+                await refusal(system.refs.store, lambda tables: tables.responses.commit(response("s")))
+            await system.refs.store.tell(
+                Run(lambda tables: tables.responses.commit(response("t")), writes=True)
+            )
             begun = time.monotonic()
         assert time.monotonic() - begun < BUSY_TIMEOUT
 
 
 def test_a_job_that_waited_for_another_process_behind_others_waits_no_longer() -> None:
     now = time.monotonic()
-    message = CommitResponse(response("r"))
+    message = Run(lambda tables: tables.responses.commit(response("r")), writes=True)
     assert Job(message, Reply(), asked=now).patience == pytest.approx(BUSY_TIMEOUT, abs=1)
     assert Job(message, Reply(), asked=now - BUSY_TIMEOUT).patience == 0
     assert Job(CheckStoring(), Reply(), asked=now).patience == 0
@@ -245,35 +249,43 @@ async def test_nothing_is_added_beyond_store_max_bytes_and_deleting_makes_room()
     async with open_system(Settings(db=":memory:", store_max_bytes=1 << 20)) as system:
         names = [f"r{number}" for number in range(8)]
         for name in names[:-1]:
-            await ask(system.refs.store, CommitResponse(response(name, raw="x" * 140_000)), Committed)
-        problem = await refusal(system.refs.store, CommitResponse(response(names[-1])))
+            await commit(system.refs.store, response(name, raw="x" * 140_000))
+        problem = await refusal(
+            system.refs.store, lambda tables: tables.responses.commit(response(names[-1]))
+        )
         assert (problem.status, problem.code) == (507, "storage_full")
         assert "store_max_bytes" in problem.detail
         assert (await refusal(system.refs.store, CheckStoring())).code == "storage_full"
-        for name in names[:4]:
-            await ask(system.refs.store, DeleteResponse(name, ""), Deleted)
-        await ask(system.refs.store, CommitResponse(response(names[-1])), Committed)
+
+        def make_room(tables: Tables) -> None:
+            for name in names[:4]:
+                tables.responses.delete(name, "")
+
+        await change(system.refs.store, make_room)
+        await commit(system.refs.store, response(names[-1]))
 
 
 @pytest.mark.parametrize("kind", ["response", "conversation", "item", "completion"])
 async def test_each_owner_leaves_room_for_others_and_a_full_share_is_told(kind: str) -> None:
-    def addition(owner: str, number: int) -> StoreMessage:
+    def addition(owner: str, number: int) -> Callable[[Tables], None]:
         name, text, wide = f"{kind}_{owner}_{number}", "x" * 100_000, "\u00e9" * 50_000
         match kind:
             case "response":
-                return CommitResponse(response(name, owner=owner, raw=wide))
+                return lambda tables: tables.responses.commit(response(name, owner=owner, raw=wide))
             case "completion":
-                return SaveCompletion(completion(name, owner=owner, body=wide))
+                return lambda tables: tables.completions.save(completion(name, owner=owner, body=wide))
             case "item":
-                return AddItems(f"c_{owner}", owner, (item(name, text),))
-        return CreateConversation(conversation(name, owner=owner), (item(name, text),))
+                return lambda tables: tables.conversations.add_items(f"c_{owner}", owner, (item(name, text),))
+        return lambda tables: tables.conversations.create(
+            conversation(name, owner=owner), (item(name, text),)
+        )
 
     async with open_system(Settings(db=":memory:", store_max_bytes=4 << 20)) as system:
         store = system.refs.store
 
         async def fill(owner: str) -> int:
             for number in itertools.count():
-                reply = await store.ask(addition(owner, number), Committed)
+                reply = await ask_store_or_failed(store, addition(owner, number), writes=True)
                 if isinstance(reply, Failed):
                     assert (reply.problem.status, reply.problem.code) == (507, "storage_full")
                     assert "Nobody may hold more than is left for others" in reply.problem.detail
@@ -281,14 +293,18 @@ async def test_each_owner_leaves_room_for_others_and_a_full_share_is_told(kind: 
             raise AssertionError("nothing was refused")
 
         owners = ["key_1", "key_2", "key_3", ""]
-        for owner in owners:
-            await ask(store, CreateConversation(conversation(f"c_{owner}", owner=owner), ()), Committed)
+
+        def begin(tables: Tables) -> None:
+            for owner in owners:
+                tables.conversations.create(conversation(f"c_{owner}", owner=owner))
+
+        await change(store, begin)
         held = [await fill(owner) for owner in owners]
         assert held[0] in range(15, 21), held
         assert held == sorted(held, reverse=True)
         assert held[-1] >= 1
         await ask(store, CheckStoring("key_5"), Committed)
-        assert isinstance(await store.ask(addition("key_1", 99), Committed), Failed)
+        assert (await refusal(store, addition("key_1", 99))).code == "storage_full"
 
 
 def test_a_part_of_the_disk_stays_free(tmp_path: Path) -> None:
@@ -311,21 +327,23 @@ def test_the_database_of_another_program_is_refused_at_the_start(tmp_path: Path)
 
 async def test_a_file_that_is_deleted_while_it_is_used_is_made_anew(tmp_path: Path) -> None:
     async with storing(tmp_path / "db") as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        await commit(system.refs.store, response("r"))
         for name in os.listdir(tmp_path):
             os.remove(tmp_path / name)
-        assert (await refusal(system.refs.store, FindResponse("r", ""))).status == 404
-        await ask(system.refs.store, CommitResponse(response("s")), Committed)
+        assert (await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))).status == 404
+        await commit(system.refs.store, response("s"))
     async with storing(tmp_path / "db") as system:
-        await ask(system.refs.store, FindResponse("s", ""), StoredResponse)
+        await find(system.refs.store, "s", "")
 
 
 async def test_a_full_memory_is_told_like_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "MAX_MEMORY", 1 << 20)
     async with storing() as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
-        problem = await refusal(system.refs.store, CommitResponse(response("s", raw="x" * (2 << 20))))
+        await commit(system.refs.store, response("r"))
+        problem = await refusal(
+            system.refs.store, lambda tables: tables.responses.commit(response("s", raw="x" * (2 << 20)))
+        )
         assert (problem.status, problem.code) == (507, "storage_full")
         assert "nothing was changed" in problem.detail
-        await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
-        assert (await refusal(system.refs.store, FindResponse("s", ""))).status == 404
+        await find(system.refs.store, "r", "")
+        assert (await refusal(system.refs.store, lambda tables: tables.responses.find("s", ""))).status == 404

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,12 @@ import trio
 from trio.testing import MockClock
 
 from greenroom.actors.core.supervised_worker import MAX_HUNG
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Run, Tables, ask_store_or_failed
 from greenroom.actors.store.store_worker import MAX_WAITING
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.store_protocol import CommitResponse, Committed, FindResponse, StoreMessage
-from greenroom.schemas.protocols.store_upkeep_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatus
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.testing import Faults
@@ -28,7 +27,7 @@ from greenroom.tests.support.actors.actor_systems import (
     eventually,
     fall_silent,
 )
-from greenroom.tests.support.actors.stored_records import ask, refusal, response
+from greenroom.tests.support.actors.stored_records import ask, commit, find, refusal, response
 
 STICKS = "sticks"
 """Marker of SQL statements that block until the test releases them."""
@@ -69,8 +68,8 @@ async def hanging(path: Path, faults: Faults) -> AsyncIterator[System]:
         faults.release.set()
 
 
-async def refuse(system: System, message: StoreMessage, into: list[Problem]) -> None:
-    into.append(await refusal(system.refs.store, message))
+async def refuse(system: System, asked: Callable[[Tables], object], into: list[Problem]) -> None:
+    into.append(await refusal(system.refs.store, asked))
 
 
 async def status(system: System) -> StoreStatus:
@@ -82,15 +81,19 @@ async def test_a_hung_message_fails_by_name_the_next_thread_goes_on_and_what_it_
 ) -> None:
     async with hanging(tmp_path / "db", faults) as system:
         store = system.refs.store
-        await ask(store, CommitResponse(response("before")), Committed)
+        await commit(store, response("before"))
         problems: list[Problem] = []
         behind: list[object] = []
 
         async def wait_behind() -> None:
-            behind.append(await store.ask(FindResponse("before", ""), StoredResponse))
+            behind.append(
+                await ask_store_or_failed(store, lambda tables: tables.responses.find("before", ""))
+            )
 
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(refuse, system, CommitResponse(response(STICKS)), problems)
+            nursery.start_soon(
+                refuse, system, lambda tables: tables.responses.commit(response(STICKS)), problems
+            )
             await trio.to_thread.run_sync(faults.hangs.wait)
             nursery.start_soon(wait_behind)
             await fall_silent(clock, faults, system)
@@ -103,8 +106,8 @@ async def test_a_hung_message_fails_by_name_the_next_thread_goes_on_and_what_it_
             return (await status(system)).hung_threads == 0
 
         await eventually(returned)
-        assert (await refusal(store, FindResponse(STICKS, ""))).status == 404
-        await ask(store, CommitResponse(response(STICKS)), Committed)
+        assert (await refusal(store, lambda tables: tables.responses.find(STICKS, ""))).status == 404
+        await commit(store, response(STICKS))
     assert not system.hung
 
 
@@ -115,10 +118,10 @@ async def test_after_too_many_hung_threads_no_more_are_lost_until_they_come_back
         problems: list[Problem] = []
         for _ in range(MAX_HUNG):
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(refuse, system, FindResponse(STICKS, ""), problems)
+                nursery.start_soon(refuse, system, lambda tables: tables.responses.find(STICKS, ""), problems)
                 await fall_silent(clock, faults, system)
         assert {problem.code for problem in problems} == {"store_hung"}
-        refused = await refusal(system.refs.store, FindResponse("r", ""))
+        refused = await refusal(system.refs.store, lambda tables: tables.responses.find("r", ""))
         assert f"{MAX_HUNG} threads hang" in refused.detail
         assert await status(system) == StoreStatus(refused.detail, MAX_HUNG)
         faults.release.set()
@@ -127,26 +130,21 @@ async def test_after_too_many_hung_threads_no_more_are_lost_until_they_come_back
             return await status(system) == StoreStatus()
 
         await eventually(mended)
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
+        await commit(system.refs.store, response("r"))
 
 
 class Panic(BaseException):
     """An error that is no `Exception`, as native libraries raise."""
 
 
-async def test_a_panic_fails_its_message_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answer = Answers.answer
+async def test_a_panic_fails_its_message_alone(tmp_path: Path) -> None:
+    def panic(tables: Tables) -> None:
+        raise Panic
 
-    def panic(self: Answers, message: StoreMessage) -> Any:
-        if message == FindResponse("bad", ""):
-            raise Panic
-        return answer(self, message)
-
-    monkeypatch.setattr(Answers, "answer", panic)
     async with open_system(Settings(db=str(tmp_path / "db"), shutdown_timeout=20.0)) as system:
-        await ask(system.refs.store, CommitResponse(response("r")), Committed)
-        assert (await refusal(system.refs.store, FindResponse("bad", ""))).code == "internal_error"
-        await ask(system.refs.store, FindResponse("r", ""), StoredResponse)
+        await commit(system.refs.store, response("r"))
+        assert (await refusal(system.refs.store, panic)).code == "internal_error"
+        await find(system.refs.store, "r", "")
         assert await status(system) == StoreStatus()
 
 
@@ -156,7 +154,9 @@ async def test_messages_over_the_limit_are_told_to_come_later(clock: MockClock, 
         refused = trio.Event()
 
         async def find(name: str) -> None:
-            answers.append(await system.refs.store.ask(FindResponse(name, ""), StoredResponse))
+            answers.append(
+                await ask_store_or_failed(system.refs.store, lambda tables: tables.responses.find(name, ""))
+            )
             refused.set()
 
         async with trio.open_nursery() as nursery:
@@ -171,11 +171,34 @@ async def test_messages_over_the_limit_are_told_to_come_later(clock: MockClock, 
         assert codes == ["store_busy"] + ["response_not_found"] * MAX_WAITING
 
 
+async def test_a_function_that_writes_unsaid_or_is_not_finished_fails_alone() -> None:
+    async def later(tables: Tables) -> None:
+        raise AssertionError("nobody waits for it")
+
+    wrong: list[Callable[[Tables], object]] = [
+        later,
+        lambda tables: (tables.responses.find(name, "") for name in "r"),
+        lambda tables: tables.responses.commit(response("r")),
+    ]
+    async with open_system(Settings(shutdown_timeout=20.0)) as system:
+        store = system.refs.store
+        for function in wrong:
+            failed = await ask_store_or_failed(store, function)
+            assert isinstance(failed, Failed)
+            assert failed.problem.code == "internal_error"
+        assert (await refusal(store, lambda tables: tables.responses.find("r", ""))).status == 404
+        await commit(store, response("r"))
+
+
+def storing(stored: StoredResponse) -> Run[None]:
+    return Run(lambda tables: tables.responses.commit(stored), writes=True)
+
+
 async def test_what_was_asked_before_the_end_is_stored(tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "db"), shutdown_timeout=20.0)
     async with open_system(settings) as system:
         for number in range(20):
-            await system.refs.store.tell(CommitResponse(response(f"r{number}")))
+            await system.refs.store.tell(storing(response(f"r{number}")))
     async with open_system(settings) as system:
         for number in range(20):
-            await ask(system.refs.store, FindResponse(f"r{number}", ""), StoredResponse)
+            await find(system.refs.store, f"r{number}", "")

@@ -13,10 +13,9 @@ import openai
 import pytest
 from openai.types.conversations import Conversation
 
-from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
-from greenroom.schemas.protocols.store_protocol import Committed
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem
+from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
@@ -238,7 +237,7 @@ async def test_what_another_key_has_is_unknown(settings: Settings) -> None:
     item = StoredItem("msg_theirs", '{"id":"msg_theirs","type":"message","role":"user","content":[]}')
     async with serving(settings) as served:
         store = served.system.refs.store
-        assert isinstance(await store.ask(CreateConversation(theirs, (item,)), Committed), Committed)
+        await change(store, lambda tables: tables.conversations.create(theirs, (item,)))
         for call in UNKNOWN:
             for ident in ("conv_theirs", "conv_nobody's"):
                 with pytest.raises(openai.NotFoundError) as error:

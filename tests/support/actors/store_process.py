@@ -5,20 +5,20 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import trio
 
+from greenroom.actors.store.answers import Tables, ask_store_or_failed
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed
-from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
-from greenroom.schemas.protocols.responses_protocol import CancelRun, DeleteRun, Retrieve
-from greenroom.schemas.protocols.store_protocol import BeginResponse, CommitResponse, Deleted
+from greenroom.schemas.protocols.responses_protocol import CancelRun, Deleted, DeleteRun, Retrieve
+from greenroom.schemas.protocols.store_protocol import Committed
 from greenroom.schemas.stored import EVERYBODY, StoredResponse
-from greenroom.tests.support.actors.stored_records import conversation, response, storing
+from greenroom.tests.support.actors.stored_records import change, commit, conversation, response, storing
 
 LARGE = "many words " * 2000
 
@@ -74,7 +74,7 @@ async def _run(path: str) -> None:
 
 async def _begin(system: System, name: str) -> None:
     begun = response(name, status="in_progress", output=(), background=True)
-    _say(await system.refs.store.ask(BeginResponse(begun), object))
+    await _store(system, lambda tables: tables.responses.begin(begun))
 
 
 async def _find(system: System, name: str) -> None:
@@ -91,16 +91,16 @@ async def _delete(system: System, name: str) -> None:
 
 
 async def _commit(system: System, name: str, text: str = "") -> None:
-    _say(await system.refs.store.ask(CommitResponse(response(name, raw=text)), object))
+    await _store(system, lambda tables: tables.responses.commit(response(name, raw=text)))
 
 
 async def _commit_many(system: System, name: str, count: str) -> None:
     """Store a conversation of many turns, and print each stored one."""
-    await system.refs.store.ask(CreateConversation(conversation(name)), object)
+    await change(system.refs.store, lambda tables: tables.conversations.create(conversation(name)))
     for number in range(int(count)):
         turn = response(f"{name}-{number}", conversation=name, raw=LARGE)
-        answer = await system.refs.store.ask(CommitResponse(turn), object)
-        print(turn.id if not isinstance(answer, Failed) else answer.problem, flush=True)
+        await commit(system.refs.store, turn)
+        print(turn.id, flush=True)
 
 
 async def _limit(_system: System, size: str) -> None:
@@ -110,6 +110,11 @@ async def _limit(_system: System, size: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(size) if int(size) > 0 else hard, hard))
     print("limited", flush=True)
+
+
+async def _store(system: System, function: Callable[[Tables], None]) -> None:
+    failed = await ask_store_or_failed(system.refs.store, function, writes=True)
+    _say(failed or Committed())
 
 
 def _say(answer: Any) -> None:

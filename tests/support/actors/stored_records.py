@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 import pytest
 
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.store.answers import Run, StoreMessage, Tables, ask_store
 from greenroom.actors.store.database.database_file import default_path
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.store_protocol import StoreMessage
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import (
     EVERYBODY,
@@ -91,9 +91,24 @@ async def ask(ref: Ref[StoreMessage], message: StoreMessage, answer: type[R]) ->
     return answered
 
 
-async def refusal(ref: Ref[StoreMessage], message: StoreMessage) -> Problem:
-    """Return the problem that the store answers to a message; fail if there is none."""
-    answered = await ref.ask(message, Failed)
+async def change(store: Ref[StoreMessage], function: Callable[[Tables], R]) -> R:
+    """Return what a function that writes returns; fail if it is refused."""
+    return await ask_store(store, function, writes=True)
+
+
+async def commit(store: Ref[StoreMessage], stored: StoredResponse, begun: bool = False) -> None:
+    """Store a finished response; fail if that is refused."""
+    await change(store, lambda tables: tables.responses.commit(stored, begun))
+
+
+async def find(store: Ref[StoreMessage], name: str, owner: str = EVERYBODY) -> StoredResponse:
+    """Return a stored response; fail if there is none."""
+    return await ask_store(store, lambda tables: tables.responses.find(name, owner))
+
+
+async def refusal(ref: Ref[StoreMessage], asked: StoreMessage | Callable[[Tables], object]) -> Problem:
+    """Return the problem that the store answers to a message or a function; fail if there is none."""
+    answered = await ref.ask(Run(asked, writes=True) if callable(asked) else asked, Failed)
     assert isinstance(answered, Failed)
     return answered.problem
 

@@ -17,6 +17,7 @@ import attrs
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
+from greenroom.actors.store.answers import StoreMessage
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
 from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
@@ -25,7 +26,6 @@ from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
-from greenroom.schemas.protocols.store_protocol import StoreMessage
 from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.settings.model_settings import ModelSettings
 from greenroom.schemas.settings.setting_fields import range_of

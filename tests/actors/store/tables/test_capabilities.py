@@ -10,16 +10,11 @@ import attrs
 import pytest
 import structlog
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.database_file import MEMORY
 from greenroom.actors.store.read_capabilities import read_capabilities
 from greenroom.schemas.models.capabilities import ProbedCapabilities
-from greenroom.schemas.protocols.capability_store_protocol import (
-    CapabilityList,
-    ListCapabilities,
-    SaveCapabilities,
-)
 from greenroom.tests.support.actors.stored_records import PROBED
 
 FULL = ProbedCapabilities(
@@ -49,7 +44,7 @@ FULL = ProbedCapabilities(
 def write(path: Path, *records: ProbedCapabilities) -> None:
     with closing(Connection(str(path))) as connection:
         for record in records:
-            Answers(connection, "boot").answer(SaveCapabilities(record))
+            Tables(connection, "boot").capabilities.save(record)
 
 
 def test_every_field_comes_back_and_a_new_probe_replaces_the_last(tmp_path: Path) -> None:
@@ -58,7 +53,7 @@ def test_every_field_comes_back_and_a_new_probe_replaces_the_last(tmp_path: Path
     write(tmp_path / "db", PROBED, FULL, newer)
     assert read_capabilities(tmp_path / "db") == (FULL, newer)
     with closing(Connection(str(tmp_path / "db"))) as connection:
-        assert Answers(connection, "boot").answer(ListCapabilities()) == CapabilityList((FULL, newer))
+        assert Tables(connection, "boot").capabilities.list() == (FULL, newer)
 
 
 def test_reading_creates_nothing_and_lives_with_anything(tmp_path: Path) -> None:
@@ -77,9 +72,9 @@ def test_reading_creates_nothing_and_lives_with_anything(tmp_path: Path) -> None
 @pytest.mark.parametrize("column", ["model_type", "model_family"])
 def test_what_only_a_later_version_knows_is_left_out(column: str) -> None:
     with closing(Connection(MEMORY)) as connection:
-        answers = Answers(connection, "boot")
-        answers.answer(SaveCapabilities(PROBED))
-        answers.answer(SaveCapabilities(FULL))
+        tables = Tables(connection, "boot")
+        tables.capabilities.save(PROBED)
+        tables.capabilities.save(FULL)
         with connection.transaction():
             connection.write(f"update greenroom_capabilities set {column} = 'smell' where model_id = 'a'")
-        assert answers.answer(ListCapabilities()) == CapabilityList((PROBED,))
+        assert tables.capabilities.list() == (PROBED,)

@@ -7,26 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.store.answers import Answers
+from greenroom.actors.store.answers import Tables
 from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.tables import retention
-from greenroom.actors.store.tables.conversations_table import ConversationsTable
-from greenroom.actors.store.tables.items_table import ItemsTable
-from greenroom.actors.store.tables.responses_table import ResponsesTable
 from greenroom.actors.store.tables.retention import Retention
-from greenroom.schemas.protocols.completion_store_protocol import (
-    FindCompletion,
-    SaveCompletion,
-    UpdateCompletion,
-)
-from greenroom.schemas.protocols.conversation_store_protocol import (
-    CreateConversation,
-    DeleteConversation,
-    DeleteItem,
-    FindConversation,
-)
-from greenroom.schemas.protocols.store_protocol import BeginResponse, CommitResponse
-from greenroom.schemas.protocols.store_upkeep_protocol import Pruned
+from greenroom.schemas.protocols.store_protocol import Pruned
 from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
 
 OLD, CUTOFF = 100.0, 200.0
@@ -42,10 +27,8 @@ def make_old(connection: Connection, *names: str) -> None:
 
 def prune(connection: Connection, slice_rows: int = 3) -> tuple[Pruned, int]:
     """Delete expired records; return the counts of deleted ones and the number of steps."""
-    items = ItemsTable(connection)
-    conversations = ConversationsTable(connection, items)
-    responses = ResponsesTable(connection, items, conversations, "boot")
-    passing = Retention(connection, responses, conversations, CUTOFF, slice_rows)
+    tables = Tables(connection, "boot")
+    passing = Retention(connection, tables.responses, tables.conversations, CUTOFF, slice_rows)
     steps = sum(1 for _ in passing.steps())
     return passing.pruned, steps
 
@@ -55,12 +38,12 @@ def kept(connection: Connection, table: str = "responses") -> list[str]:
 
 
 def test_a_chain_goes_in_small_steps_and_stays_while_its_last_turn_is_used(
-    connection: Connection, answers: Answers
+    connection: Connection, tables: Tables
 ) -> None:
     chain = [f"r{number}" for number in range(10)]
     for name, parent in zip(chain, [None, *chain], strict=False):
-        answers.answer(CommitResponse(response(name, parent)))
-    answers.answer(CommitResponse(response("branch", "r3")))
+        tables.responses.commit(response(name, parent))
+    tables.responses.commit(response("branch", "r3"))
     make_old(connection, *chain)
     pruned, _ = prune(connection)
     assert pruned == Pruned(responses=6)
@@ -72,49 +55,49 @@ def test_a_chain_goes_in_small_steps_and_stays_while_its_last_turn_is_used(
     assert kept(connection, "items") == []
 
 
-def test_what_is_used_or_unfinished_stays(connection: Connection, answers: Answers) -> None:
-    answers.answer(BeginResponse(response("unfinished", status="in_progress", output=())))
-    answers.answer(CommitResponse(response("used")))
-    answers.answer(CommitResponse(response("old")))
+def test_what_is_used_or_unfinished_stays(connection: Connection, tables: Tables) -> None:
+    tables.responses.begin(response("unfinished", status="in_progress", output=()))
+    tables.responses.commit(response("used"))
+    tables.responses.commit(response("old"))
     make_old(connection, "unfinished", "old")
     assert prune(connection)[0] == Pruned(responses=1)
     assert kept(connection) == ["unfinished", "used"]
 
 
 def test_a_conversation_goes_as_a_whole_once_nothing_continues_it(
-    connection: Connection, answers: Answers
+    connection: Connection, tables: Tables
 ) -> None:
     for name in ("c", "d"):
-        answers.answer(CreateConversation(conversation(name), (item("first"),)))
-        answers.answer(CommitResponse(response(f"{name}1", conversation=name)))
-    answers.answer(CommitResponse(response("branch", "c1")))
+        tables.conversations.create(conversation(name), (item("first"),))
+        tables.responses.commit(response(f"{name}1", conversation=name))
+    tables.responses.commit(response("branch", "c1"))
     make_old(connection, "c", "c1", "d1")
     assert prune(connection)[0] == Pruned()
     make_old(connection, "branch")
     assert prune(connection)[0] == Pruned(responses=2, conversations=1)
     assert (kept(connection), kept(connection, "conversations")) == (["d1"], ["d"])
-    answers.answer(DeleteConversation("d", ""))
+    tables.responses.delete_conversation("d", "")
     assert prune(connection)[0] == Pruned(responses=1)
     assert kept(connection, "items") == []
 
 
-def test_old_completions_go(connection: Connection, answers: Answers) -> None:
+def test_old_completions_go(connection: Connection, tables: Tables) -> None:
     for name in "abcde":
-        answers.answer(SaveCompletion(completion(name)))
+        tables.completions.save(completion(name))
     make_old(connection, *"abde")
     assert prune(connection)[0] == Pruned(completions=4)
     assert kept(connection, "completions") == ["c"]
 
 
-def test_what_is_changed_counts_as_used(connection: Connection, answers: Answers) -> None:
+def test_what_is_changed_counts_as_used(connection: Connection, tables: Tables) -> None:
     for name in ("read", "changed"):
-        answers.answer(SaveCompletion(completion(name)))
-        answers.answer(CreateConversation(conversation(name), (item("first"),)))
+        tables.completions.save(completion(name))
+        tables.conversations.create(conversation(name), (item("first"),))
     make_old(connection, "read", "changed")
-    answers.answer(FindCompletion("read", ""))
-    answers.answer(FindConversation("read", ""))
-    answers.answer(UpdateCompletion("changed", "", {"topic": "sea"}))
-    answers.answer(DeleteItem("changed", "", "first"))
+    tables.completions.find("read", "")
+    tables.conversations.find("read", "")
+    tables.completions.update("changed", "", {"topic": "sea"})
+    tables.conversations.remove_item("changed", "", "first")
     assert prune(connection)[0] == Pruned(conversations=1, completions=1)
     assert kept(connection, "conversations") == kept(connection, "completions") == ["changed"]
 
@@ -125,9 +108,9 @@ def test_the_room_goes_back_to_the_disk_and_the_words_are_gone(
     monkeypatch.setattr(retention, "FREE_PAGES", 10)
     path = tmp_path / "db"
     with closing(Connection(str(path))) as connection:
-        answers = Answers(connection, "boot")
+        tables = Tables(connection, "boot")
         for number in range(50):
-            answers.answer(SaveCompletion(completion(f"k{number}", body="my secret " * 1000)))
+            tables.completions.save(completion(f"k{number}", body="my secret " * 1000))
         make_old(connection, *(f"k{number}" for number in range(50)))
         connection.write_back()
         before = path.stat().st_size

@@ -14,11 +14,9 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletion
 
-from greenroom.schemas.events.events import Failed
-from greenroom.schemas.protocols.completion_store_protocol import FindCompletion, SaveCompletion
-from greenroom.schemas.protocols.store_protocol import Committed
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredCompletion
+from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import USER, ask, body, stream_of, streamed_text
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
@@ -137,14 +135,13 @@ async def test_what_another_key_has_stored_is_unknown(settings: Settings) -> Non
     theirs = StoredCompletion("chatcmpl-theirs", "another key", 1.0, "qwen3", "[]", "{}")
     async with serving(settings) as served:
         store = served.system.refs.store
-        assert isinstance(await store.ask(SaveCompletion(theirs), Committed), Committed)
+        await change(store, lambda tables: tables.completions.save(theirs))
         assert await ask(served, lambda client: list(client.chat.completions.list())) == []
         with pytest.raises(openai.NotFoundError):
             await ask(served, lambda client: client.chat.completions.retrieve("chatcmpl-theirs"))
         with pytest.raises(openai.NotFoundError):
             await ask(served, lambda client: client.chat.completions.delete("chatcmpl-theirs"))
-        found = await store.ask(FindCompletion("chatcmpl-theirs", "another key"), StoredCompletion)
-        assert not isinstance(found, Failed)
+        await change(store, lambda tables: tables.completions.find("chatcmpl-theirs", "another key"))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from quart_trio import QuartTrio
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
+from greenroom.actors.store.answers import StoreMessage
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with
 from greenroom.http.operations.openapi.document import all_rules, openapi_document
@@ -19,7 +20,6 @@ from greenroom.schemas.openai.answers import ChatCompletion
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
-from greenroom.schemas.protocols.store_protocol import StoreMessage
 from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch

@@ -15,11 +15,10 @@ import pytest
 import trio
 
 from greenroom.http.responses.history.item_references import decode_item, resolve_references
-from greenroom.schemas.protocols.conversation_store_protocol import CreateConversation
-from greenroom.schemas.protocols.store_protocol import CommitResponse, Committed, Deleted, DeleteResponse
 from greenroom.schemas.responses.items import Item, MessageItem, structure_items
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
+from greenroom.tests.support.actors.stored_records import change, commit
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
@@ -64,8 +63,7 @@ async def keep(
         output=stored(answered, name),
         **fields,
     )
-    committed = await served.system.refs.store.ask(CommitResponse(response), Committed)
-    assert isinstance(committed, Committed)
+    await commit(served.system.refs.store, response)
     return response.id
 
 
@@ -113,7 +111,7 @@ async def test_a_branch_whose_parent_was_deleted_is_refused_by_name(settings: Se
     async with serving(settings) as served:
         first = await keep(served, "1", FIRST[:1], FIRST[1:])
         second = await keep(served, "2", SECOND[:1], SECOND[1:], parent=first)
-        assert isinstance(await served.system.refs.store.ask(DeleteResponse(first, ""), Deleted), Deleted)
+        await change(served.system.refs.store, lambda tables: tables.responses.delete(first, ""))
         with pytest.raises(openai.NotFoundError) as error:
             await tokens(served, QUESTION, previous_response_id=second)
         assert error.value.param == "previous_response_id"
@@ -322,8 +320,8 @@ async def test_a_conversation_too_long_to_be_read_loses_its_beginning_unless_tha
     turns = [said(role, f"{index}: the sea") for index in range(6_000) for role in ("user", "assistant")]
     made = StoredConversation("conv_long", "", 1.0)
     async with serving(attrs.evolve(settings, max_context=1024)) as served:
-        created = CreateConversation(made, stored(turns, "long"))
-        assert isinstance(await served.system.refs.store.ask(created, Committed), Committed)
+        items = stored(turns, "long")
+        await change(served.system.refs.store, lambda tables: tables.conversations.create(made, items))
 
         def answer(truncation: Any) -> Callable[[openai.OpenAI], Any]:
             return lambda client: client.responses.create(
@@ -384,8 +382,8 @@ async def test_reading_a_history_ends_when_its_client_has_left(
     decoded: list[str] = []
     ended = trio.Event()
     async with serving(settings) as served:
-        created = CreateConversation(StoredConversation("conv_long", "", 1.0), stored(FIRST * 100, "long"))
-        assert isinstance(await served.system.refs.store.ask(created, Committed), Committed)
+        made, items = StoredConversation("conv_long", "", 1.0), stored(FIRST * 100, "long")
+        await change(served.system.refs.store, lambda tables: tables.conversations.create(made, items))
         async with connected(served.server) as client:
 
             async def hang_up() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from greenroom.http.responses.sockets.local_histories import ITEM_LENGTH, MAX_LANES, LocalHistories
-from greenroom.schemas.protocols.store_protocol import Turns
-from greenroom.schemas.stored import StoredItem, StoredTurn
+from greenroom.schemas.stored import StoredItem, StoredTurn, Turns
 
 
 def turns(length: int) -> Turns:
