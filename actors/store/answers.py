@@ -128,7 +128,8 @@ full. A failed message has changed nothing, unless its function writes in severa
 def name_of(message: StoreMessage) -> str:
     """Return the name of a message for the log; that of its function, if it has one."""
     what: object = message.function if isinstance(message, Run) else type(message)
-    return getattr(what, "__qualname__", type(message).__name__)
+    name: str = getattr(what, "__qualname__", type(message).__name__)
+    return name.partition(".<locals>")[0]
 
 
 async def ask_store(
@@ -138,7 +139,7 @@ async def ask_store(
     writes: bool = False,
     unused: T | None = None,
 ) -> T:
-    """Return what a function on the store's tables returns; see `Run`.
+    """Return the value of a function on the store's tables; see `Run`.
 
     Raises:
         ProblemError: The function raises it, the database cannot be used, or the store has stopped.
@@ -156,7 +157,7 @@ async def ask_store_or_failed(
     writes: bool = False,
     unused: T | None = None,
 ) -> T | Failed:
-    """Return what a function on the store's tables returns, or why it failed; see `Run`."""
+    """Return the value of a function on the store's tables, or why it failed; see `Run`."""
     answer = await answer_or_failed(store, Run(function, writes, unused), Result)
     if isinstance(answer, Failed):
         return answer
@@ -165,7 +166,7 @@ async def ask_store_or_failed(
 
 
 def _finished(value: T) -> T:
-    """Return what a function returned, unless it would go on outside of the store's thread."""
+    """Return a function's value, unless it would be computed outside of the store's thread."""
     if isinstance(value, Coroutine | Generator):
         value.close()
         raise TypeError(f"a function of the store returned a {type(value).__name__}, which is not finished")

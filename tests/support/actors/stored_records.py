@@ -92,7 +92,7 @@ async def ask(ref: Ref[StoreMessage], message: StoreMessage, answer: type[R]) ->
 
 
 async def change(store: Ref[StoreMessage], function: Callable[[Tables], R]) -> R:
-    """Return what a function that writes returns; fail if it is refused."""
+    """Run a function that writes, and return its value; fail if it is refused."""
     return await ask_store(store, function, writes=True)
 
 
