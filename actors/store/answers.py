@@ -114,7 +114,7 @@ class Run(Generic[T]):
 
 @attrs.frozen
 class Result:
-    """What the function of a `Run` has returned."""
+    """The value of the function of a `Run`."""
 
     value: Any
 
