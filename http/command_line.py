@@ -74,12 +74,21 @@ class LazyCommands(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-def _print_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
-    if asked:
-        from importlib.metadata import version
+def _versions() -> list[str]:
+    """Return this program's name and version, then those of the libraries that compute, and of Python."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, version
 
-        click.echo(f"greenroom {version('greenroom')}")
-        ctx.exit()
+    names = ("greenroom", "mlx", "mlx-lm", "mlx-vlm", "mlx-audio", "mlx-embeddings", "transformers")
+    found = []
+    for name in names:
+        try:
+            found.append(f"{name} {version(name)}")
+        except (
+            PackageNotFoundError
+        ):  # an extra, or the program runs from a folder without having been installed
+            found += [f"{name} unknown"] if name == names[0] else []
+    return [*found, f"Python {platform.python_version()}"]
 
 
 class EngineModels:
@@ -133,6 +142,14 @@ class EngineModels:
 
         wish = Wish(*split_name(name), trust_remote_code=settings.trust_remote_code)
         return str(trio.run(fetch_model, wish, report, tell))
+
+    def survey_hub(self, hub_ids: Sequence[str]) -> tuple[dict[str, int], float]:
+        """Return the bytes of those models that the hub has, and its bytes per second; empty without it."""
+        import trio
+
+        from greenroom.actors.transfers.survey_hub import survey_hub
+
+        return trio.run(survey_hub, hub_ids)
 
     def examine_machine(self, device: str) -> MachineReport:
         """Compute something small on the device of the settings, and return what is found."""
@@ -220,16 +237,15 @@ class EngineModels:
     cls=LazyCommands,
     context_settings={"help_option_names": ["-h", "--help"], "obj": EngineModels()},
     epilog="Every option of `serve` can also be set in a TOML file or as a GREENROOM_… variable.",
+    invoke_without_command=True,
+    no_args_is_help=True,
 )
 @click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_version,
-    help="Show the version and exit.",
+    "--version", "shows_version", is_flag=True, help="Show the versions of this and of MLX's libraries."
 )
-def greenroom() -> None:
+@click.option("-v", "--verbose", is_flag=True, help="With --version: one version a line.")
+@click.pass_context
+def greenroom(ctx: click.Context, shows_version: bool, verbose: bool) -> None:
     """A local inference server for MLX models.
 
     \b
@@ -239,6 +255,12 @@ def greenroom() -> None:
       greenroom chat ~/models/Qwen3-4B-4bit
       git diff | greenroom chat
     """
+    if shows_version:
+        own, *others = _versions()
+        click.echo("\n".join((own, *others)) if verbose else f"{own} ({', '.join(others)})")
+        ctx.exit()
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> None:

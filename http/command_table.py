@@ -5,6 +5,7 @@ from __future__ import annotations
 COMMANDS = {
     "serve": "Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.",
     "chat": "Talk to a model in the terminal, or pipe a prompt through it.",
+    "setup": "Choose a model, a folder of models, and whether the server starts at login.",
     "speak": "Speak a text into an audio file.",
     "embed": "Print the vectors of texts.",
     "rerank": "Rank documents by how well they answer a query.",

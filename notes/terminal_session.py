@@ -1,8 +1,11 @@
-"""Recording of `greenroom chat` beside a running server, at a real terminal, as text.
+"""Recordings of commands at a real terminal, as text.
 
     python notes/terminal_session.py > notes/terminal-session.txt
+    PYTHONPATH=.src python notes/terminal_session.py first > notes/first-session.txt
 
-Every line is what the programs wrote; only colours and the cursor's movements are left out.
+`greenroom chat` beside a running server, and the first run on machines of 8, 16 and 64 GB (by the setting
+`memory_bytes`) with the tests' hub, which states the sizes of the real models, and sends the demo model under
+their names. Every line is what the programs wrote; only colours and the cursor's movements are left out.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 GREENROOM = (sys.executable, "-m", "greenroom.http.command_line")
 PROMPT = ">>> "
@@ -113,8 +117,47 @@ def record(port: int) -> Iterator[str]:
     yield alone.stdout.decode() + alone.stderr.decode()
 
 
+def record_first_runs() -> Iterator[str]:
+    """Yield the text of first runs on machines of three sizes, and of what is written there."""
+    from greenroom.http.terminal.first_model import SUGGESTED
+    from greenroom.tests.support.servers.hub_server import open_hub
+
+    demo = Path(__file__).resolve().parents[1] / "engine" / "demo" / "model"
+    files = {path.name: path.read_bytes() for path in demo.iterdir()}
+    models = {model.hub_id: files for _, row in SUGGESTED.values() for model in row}
+    yield "The tests' hub states the sizes of the real models, and sends the demo model of 1.7 MB in their place.\n\n"
+    for memory, key in ((8, "\n"), (16, "2"), (64, "2")):
+        with open_hub(models) as hub, tempfile.TemporaryDirectory() as home:
+            hub.pace = 0.01
+            hub.stated = {
+                each.hub_id: int(each.gigabytes * 1e9) for _, row in SUGGESTED.values() for each in row
+            }
+            os.environ |= {"HF_ENDPOINT": hub.address, "HOME": home, "GREENROOM_DB": ":memory:"}
+            os.environ["GREENROOM_MEMORY_BYTES"] = f"{SUGGESTED[memory][0]}GB"
+            for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "HF_HOME", "HF_HUB_CACHE"):
+                os.environ.pop(name, None)
+            yield f"# A machine of {memory} GB\n$ greenroom serve\n"
+            typist = Typist(*GREENROOM, "serve", "--port", "0")
+            told = typist.read("Enter is 1] ")
+            typist.type(key)
+            told += typist.read("Ctrl-C stops.\r\n")
+            typist.type("\x03")
+            typist.read()
+            typist.end()
+            told = "\n".join(line for line in told.split("\n") if not re.match(r"\d{4}-\d\d-\d\d ", line))
+            for shown, instead in ((hub.address, "the tests' hub"), (home, "~")):
+                told = told.replace(shown, instead)
+            yield re.sub(r"(127\.0\.0\.1|\[::1\]):\d+", r"\1:8000", told)
+            settings = Path(home, ".config", "greenroom", "settings.toml").read_text()
+            yield f"\n$ cat ~/.config/greenroom/settings.toml\n{settings}\n"
+
+
 def main() -> None:
     """Print a session."""
+    if sys.argv[1:] == ["first"]:
+        for text in record_first_runs():
+            sys.stdout.write(text)
+        return
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

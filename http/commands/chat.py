@@ -12,6 +12,7 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
+from greenroom.http.terminal.first_model import fetch_first_model, is_asked
 from greenroom.http.terminal.joining import choose_server, server_options
 from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
@@ -41,22 +42,25 @@ FLAGS = (
 @click.option(
     "--image", "images", metavar="FILE", multiple=True, help="Image or PDF to send with the first message."
 )
+@click.option("--demo", is_flag=True, help="Talk to the built-in demo model, and ask for no other.")
 @server_options
 @settings_options(*FLAGS)
-@click.pass_obj
+@click.pass_context
 def command(
-    local: LocalModels,
+    context: click.Context,
     settings: Settings,
     model: str | None,
     instructions: str | None,
     thinking: bool | None,
     images: tuple[str, ...],
+    demo: bool,
     url: str | None,
     stays_local: bool,
 ) -> None:
     """Talk to a model in the terminal, or pipe a prompt through it.
 
-    MODEL is a local folder or a hub id; with none, the first of the settings file or the built-in demo model.
+    MODEL is a local folder or a hub id; with none, the first of the settings file. Without that, a terminal
+    offers models that fit this machine; without a terminal or the hub, the built-in demo model answers.
     If stdin is not a terminal, all of it is the prompt, and only the answer is printed.
 
     \b
@@ -70,10 +74,16 @@ def command(
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start
 
-    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
+    if demo and (model or url):
+        raise click.UsageError("--demo is a model of this command: name no other, and no server")
+    local: LocalModels = context.obj
+    settings = attrs.evolve(settings, models=() if demo else (model,) if model else settings.models)
     configure_command_logging(settings.log_level)
-    server = choose_server(settings, model, ("text", "vision"), url, stays_local=stays_local)
+    server = choose_server(settings, model, ("text", "vision"), url, stays_local=stays_local or demo)
     if server is None:
+        if is_asked(settings, demo=demo):
+            chosen = fetch_first_model(local, settings, context.params["config"])
+            settings = attrs.evolve(settings, models=() if chosen is None else (chosen,))
         check_at_start(settings, local)
         fetch_missing(local, settings)
 

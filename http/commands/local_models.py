@@ -50,6 +50,9 @@ class LocalModels(Protocol):
             ProblemError: It cannot be downloaded.
         """
 
+    def survey_hub(self, hub_ids: Sequence[str]) -> tuple[dict[str, int], float]:
+        """Return the bytes of those models that the hub has, and its bytes per second; empty without it."""
+
     def examine_machine(self, device: str) -> MachineReport:
         """Compute something small on the device of the settings, and return what is found."""
 

@@ -22,6 +22,7 @@ from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import read_settings, settings_options
 from greenroom.http.supervision.inheritance import inherit
+from greenroom.http.terminal.first_model import is_asked
 from greenroom.http.terminal.first_request import first_request, kind_of_default, served_ids
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
@@ -46,12 +47,16 @@ FLAGS = tuple(name for name in FIELDS if name != "models")
     is_flag=True,
     help="Run the server as the child of a small process that starts it again when it crashes or hangs.",
 )
+@click.option("--demo", is_flag=True, help="Serve the built-in demo model, and ask for no other.")
 @click.pass_obj
-def command(local: LocalModels, settings: Settings, models: tuple[str, ...], supervised: bool) -> None:
+def command(
+    local: LocalModels, settings: Settings, models: tuple[str, ...], supervised: bool, demo: bool
+) -> None:
     """Serve models over HTTP to any client of OpenAI, Anthropic or Ollama.
 
-    MODEL is a local folder or a hub id; the first is also called `default`. With none, the built-in demo
-    model is served. What is not on this machine yet is downloaded first.
+    MODEL is a local folder or a hub id; the first is also called `default`. With none, here or in the
+    settings file, a terminal offers models that fit this machine; without a terminal or the hub, or with
+    --demo, the built-in demo model is served. What is not on this machine yet is downloaded first.
 
     \b
     Examples:
@@ -62,6 +67,16 @@ def command(local: LocalModels, settings: Settings, models: tuple[str, ...], sup
     context = click.get_current_context()
     settings = settings_of(context)
     inherited = inherit(os.environ)
+    if inherited.parent is None and not inherited.sockets and is_asked(settings, demo=demo):
+        from greenroom.http.process.log_configuration import configure_command_logging
+        from greenroom.http.terminal.first_model import fetch_first_model
+
+        configure_command_logging(settings.log_level)
+        chosen = fetch_first_model(local, settings, context.params["config"])
+        settings = settings_of(context)
+        if chosen is not None and not settings.models:  # the settings file could not be written
+            context.params["models"] = (chosen,)
+            settings = settings_of(context)
     if supervised and inherited.parent is None:
         from greenroom.http.supervision.supervise import supervise
 
@@ -117,6 +132,10 @@ def settings_of(context: click.Context) -> Settings:
     """
     flags = {name: context.params[name] for name in FLAGS if context.params[name] is not None}
     settings = read_settings(context.params["config"], flags)
+    if context.params["demo"]:
+        if context.params["models"]:
+            raise click.UsageError("--demo serves the built-in demo model: name no other, or leave it out")
+        return attrs.evolve(settings, models=())
     if not (models := context.params["models"]):
         return settings
     return attrs.evolve(settings, models=models, origins=(*settings.origins, ("models", "flag")))
@@ -258,8 +277,7 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
         f"OpenAI clients: base_url={address}/v1, any api_key. Ctrl-C stops.",
     ]
     if not settings.models:
-        again = f"{program_name()} serve mlx-community/Qwen3-4B-4bit"
-        lines.append(f"For a real model: {again} (or a local folder).")
+        lines.append(f"For a real model: {program_name()} setup, or {program_name()} serve MODEL.")
     if settings.store_responses and settings.db is not None and settings.db != ":memory:":
         lines.append(f"What clients store goes to {settings.db}; --no-store-responses keeps none of it.")
     return "\n".join(lines)

@@ -113,10 +113,15 @@ def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     return settings
 
 
+def settings_file(named: Path | None) -> tuple[Path, bool]:
+    """Return the path of the settings file, and whether it must exist: a flag or a variable names it."""
+    known = named or os.environ.get(CONFIG_VARIABLE)
+    return (Path(known), True) if known else (default_file().expanduser(), False)
+
+
 def _from_file(file: Path | None) -> dict[str, Any]:
-    named = file or os.environ.get(CONFIG_VARIABLE)
-    path = Path(named) if named else default_file().expanduser()
-    if not named and not path.is_file():
+    path, must_exist = settings_file(file)
+    if not must_exist and not path.is_file():
         return {}
     try:
         table = tomllib.loads(path.read_text("utf-8"))

@@ -9,6 +9,7 @@ import pytest
 from greenroom.http.command_table import COMMANDS
 from greenroom.tests.support.reference.reference_tables import (
     METRICS_HEAD,
+    MODELS_HEAD,
     NOTES,
     PAGES,
     PARAMETERS_HEAD,
@@ -28,7 +29,7 @@ def test_the_tables_are_as_make_reference_writes_them(page: str) -> None:
 
 def test_each_table_is_on_a_page() -> None:
     pages = "".join((NOTES / page).read_text(encoding="utf-8") for page in PAGES)
-    for head in (SETTINGS_HEAD, PARAMETERS_HEAD, METRICS_HEAD, ROUTES_HEAD):
+    for head in (MODELS_HEAD, SETTINGS_HEAD, PARAMETERS_HEAD, METRICS_HEAD, ROUTES_HEAD):
         assert pages.count(head) == 1
 
 

@@ -1,36 +1,26 @@
-"""The table of models by memory in notes/: every architecture was checked, and every model fits."""
+"""The models that are suggested by memory: every architecture was checked, and every model fits."""
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
+from greenroom.http.terminal.first_model import SUGGESTED
+
 ROOT = Path(__file__).resolve().parents[2]
-ROW = re.compile(
-    r"^\|(?: (?P<memory>\d+) GB)? \|(?: (?P<room>[\d.]+) GB)? \| `(?P<model>[\w./-]+)`[^|]*"
-    r"\| (?P<weights>[\d.]+) GB \| `(?P<architecture>\w+)` \|$",
-    re.MULTILINE,
-)
 SHARE = 0.85
 """Fraction of the device's usable memory that Greenroom takes."""
 
 
 def test_each_model_fits_and_its_architecture_was_proved() -> None:
     table = json.loads((ROOT / "engine/loading/batching/table.json").read_text(encoding="utf-8"))
-    rows = list(ROW.finditer((ROOT / "notes" / "which-model.md").read_text(encoding="utf-8")))
-    assert len(rows) > 10
-    memory, room = 0, 0.0
-    sizes = []
-    for row in rows:
-        if row["memory"]:
-            memory, room = int(row["memory"]), float(row["room"])
-            sizes.append(memory)
-            gpu = memory * (2 / 3 if memory <= 36 else 3 / 4)
-            assert abs(room - gpu * SHARE) < 0.5, memory
-        assert row["architecture"] in table["architectures"], row["model"]
-        assert float(row["weights"]) <= room * 0.85, row["model"]
-    assert sizes == [8, 16, 32, 64, 128]
+    for memory, (room, models) in SUGGESTED.items():
+        gpu = memory * (2 / 3 if memory <= 36 else 3 / 4)
+        assert abs(room - gpu * SHARE) < 0.5, memory
+        for model in models:
+            assert model.architecture in table["architectures"], model
+            assert model.gigabytes <= room * 0.85, model
+    assert [*SUGGESTED] == [8, 16, 32, 64, 128]
 
 
 def test_the_page_says_that_they_are_untested() -> None:

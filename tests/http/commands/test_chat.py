@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import pty
-import select
 import signal
-import termios
-import time
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server
-from greenroom.tests.support.servers.bounded_waits import PATIENCE
-from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
+from greenroom.tests.support.servers.server_processes import run_greenroom, serving
+from greenroom.tests.support.servers.terminal import Terminal
 
 
 def test_chat_answers_what_is_piped_into_it(tiny_model: TinyModel) -> None:
@@ -34,62 +28,6 @@ def test_chat_answers_what_is_piped_into_it(tiny_model: TinyModel) -> None:
     assert refused.returncode == 1
     assert "'nope' does not exist" in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
-
-
-class Terminal:
-    """A process whose stdin, stdout and stderr are a terminal."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.execvpe(GREENROOM[0], [*GREENROOM, *arguments], {**os.environ, "TERM": "xterm-256color"})
-        self.shown = ""
-        self._status: int | None = None
-
-    def write(self, text: str) -> None:
-        os.write(self._fd, text.encode())
-
-    def read_until(self, text: str, seconds: float = 300) -> str:
-        """Return the next output up to `text`."""
-        shown, deadline = "", time.monotonic() + seconds
-        while text not in shown:
-            assert time.monotonic() < deadline, self.shown + shown
-            if select.select([self._fd], [], [], 0.1)[0]:
-                shown += os.read(self._fd, 4096).decode("utf-8", "replace")
-        self.shown += shown
-        return shown
-
-    def modes(self) -> list[Any]:
-        """Return the terminal's attributes (`termios`)."""
-        return termios.tcgetattr(self._fd)
-
-    def end(self, number: signal.Signals | None = None) -> int:
-        """Return the exit status; repeat the signal until the end, since readline may miss an early one."""
-        deadline = time.monotonic() + PATIENCE
-        while not self._reap():
-            assert time.monotonic() < deadline, self.shown
-            if number:
-                os.kill(self.pid, number)
-            time.sleep(0.5 if number else 0.02)
-            if select.select([self._fd], [], [], 0)[0]:
-                with suppress(OSError):  # the other side is closed
-                    self.shown += os.read(self._fd, 4096).decode("utf-8", "replace")
-        self.modes_at_end = self.modes()
-        return os.waitstatus_to_exitcode(self._status or 0)
-
-    def close(self) -> None:
-        """Kill the process, if it still runs, and close the terminal."""
-        if not self._reap():
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self._fd)
-
-    def _reap(self) -> bool:
-        """Return whether the process has ended."""
-        if self._status is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self._status = status if ended else None
-        return self._status is not None
 
 
 def test_chat_at_a_terminal_takes_turns_and_stops_an_answer_at_ctrl_c(

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.tests.http.commands.test_chat import Terminal
 from greenroom.tests.support.media.recordings import noise, write_recording
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -26,6 +25,7 @@ from greenroom.tests.support.servers.server_processes import (
     run_greenroom,
     serving,
 )
+from greenroom.tests.support.servers.terminal import Terminal
 
 BIND = """
 import os, socket, sys

@@ -22,6 +22,7 @@ from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
 from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
+from greenroom.http.terminal.first_model import SUGGESTED
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
@@ -32,12 +33,13 @@ from greenroom.schemas.settings.setting_fields import range_of
 from greenroom.schemas.settings.settings import Settings
 
 NOTES = Path(__file__).resolve().parents[3] / "notes"
-PAGES = ("configure.md", "generation-parameters.md", "guide.md", "operate.md")
+PAGES = ("configure.md", "generation-parameters.md", "guide.md", "operate.md", "which-model.md")
 
 SETTINGS_HEAD = "## Settings\n\n"
 MODEL_HEAD = "## Settings of a model\n\n"
 PARAMETERS_HEAD = "## Parameters\n\n"
 METRICS_HEAD = "| metric | meaning |\n|---|---|\n"
+MODELS_HEAD = "| memory | for all | model | weights | architecture |\n|---|---|---|---|---|\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
 
 _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
@@ -50,6 +52,7 @@ def rewritten(text: str) -> str:
     text = _with_rows(text, MODEL_HEAD, _model_lines())
     text = _with_rows(text, PARAMETERS_HEAD, (_parameter_line(field) for field in parameters))
     text = _with_table(text, METRICS_HEAD, _metric_cells())
+    text = _with_table(text, MODELS_HEAD, _model_cells())
     return _with_table(text, ROUTES_HEAD, _route_cells(text))
 
 
@@ -112,6 +115,15 @@ def _metric_cells() -> Iterable[tuple[str, str]]:
     rows += [(name, f"{meaning} Histogram of seconds.", None) for name, meaning, _ in HISTOGRAMS]
     for name, meaning, label in sorted(rows, reverse=True, key=lambda row: row[0].startswith("vllm:")):
         yield f"`{name}`", meaning if label is None else f"{meaning} Label `{label}`."
+
+
+def _model_cells() -> Iterable[tuple[str, ...]]:
+    for memory, (room, models) in SUGGESTED.items():
+        sizes = [f"{memory} GB", f"{room:g} GB"]
+        for model in models:
+            name = f"`{model.hub_id}`{' (sees)' if model.sees else ''}"
+            yield *sizes, name, f"{model.gigabytes:g} GB", f"`{model.architecture}`"
+            sizes = ["", ""]
 
 
 def _route(path: str, methods: set[str]) -> str:

@@ -59,6 +59,7 @@ class Hub:
         ranges: Whether `Range` is honoured.
         pace: Seconds between two pieces of 64 KB of a file.
         statuses: Statuses to answer the next requests for files with, in order.
+        stated: Bytes that the description of a model states for its weights, in place of those that are sent.
         held: Set as soon as a transfer is held.
     """
 
@@ -74,6 +75,7 @@ class Hub:
     commit: str = COMMIT
     pace: float = 0.0
     statuses: list[int] = attrs.field(factory=list)
+    stated: dict[str, int] = attrs.field(factory=dict)
     held: threading.Event = attrs.field(factory=threading.Event)
     ending: threading.Event = attrs.field(factory=threading.Event)
 
@@ -104,6 +106,9 @@ class Hub:
                 if path.startswith(f"/api/models/{model}/tree/"):
                     return _json([_listed(name, content) for name, content in files.items()])
                 siblings = [{"rfilename": name, "size": len(content)} for name, content in files.items()]
+                for each in siblings:
+                    if str(each["rfilename"]).endswith(LARGE):
+                        each["size"] = self.stated.get(model, each["size"])
                 about = {"id": model, "modelId": model, "sha": self.commit, "siblings": siblings, "tags": []}
                 if path.rpartition("/revision/")[2] in ("", path, "main", "v1", self.commit):
                     return _json(about)

@@ -33,6 +33,7 @@ export function modelLabel(model) {
 
 // What a message to the model would do at present; nothing if this caller may not ask.
 export async function planLine(model) {
+  if (model?.id === 'greenroom-demo') return 'A tiny demo model. `greenroom setup` in a terminal gets a real one.';
   if (!model || model.state === 'ready') return '';
   if (model.problem) return String(model.problem);
   try {
