@@ -119,13 +119,13 @@ def record(port: int) -> Iterator[str]:
 
 def record_first_runs() -> Iterator[str]:
     """Yield the text of first runs on machines of three sizes, and of what is written there."""
-    from greenroom.http.terminal.first_model import SUGGESTED
+    from greenroom.http.commands.setup import SUGGESTED
     from greenroom.tests.support.servers.hub_server import open_hub
 
     demo = Path(__file__).resolve().parents[1] / "engine" / "demo" / "model"
     files = {path.name: path.read_bytes() for path in demo.iterdir()}
     models = {model.hub_id: files for _, row in SUGGESTED.values() for model in row}
-    yield "The tests' hub states the sizes of the real models, and sends the demo model of 1.7 MB in their place.\n\n"
+    yield "The tests' hub states the sizes of the real models, and sends the demo's 1.7 MB for them.\n\n"
     for memory, key in ((8, "\n"), (16, "2"), (64, "2")):
         with open_hub(models) as hub, tempfile.TemporaryDirectory() as home:
             hub.pace = 0.01

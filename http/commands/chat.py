@@ -11,8 +11,8 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.setup import fetch_first_model, is_asked
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.first_model import fetch_first_model, is_asked
 from greenroom.http.terminal.joining import choose_server, server_options
 from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings

@@ -15,6 +15,7 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
+from greenroom.http.commands.setup import fetch_first_model, is_asked
 from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.process.program_name import program_name
@@ -22,7 +23,6 @@ from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.grouped_options import GroupedCommand
 from greenroom.http.settings.sources import read_settings, settings_options
 from greenroom.http.supervision.inheritance import inherit
-from greenroom.http.terminal.first_model import is_asked
 from greenroom.http.terminal.first_request import first_request, kind_of_default, served_ids
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.settings.settings import Settings
@@ -69,7 +69,6 @@ def command(
     inherited = inherit(os.environ)
     if inherited.parent is None and not inherited.sockets and is_asked(settings, demo=demo):
         from greenroom.http.process.log_configuration import configure_command_logging
-        from greenroom.http.terminal.first_model import fetch_first_model
 
         configure_command_logging(settings.log_level)
         chosen = fetch_first_model(local, settings, context.params["config"])

@@ -76,15 +76,10 @@ def logs(context: click.Context, lines: int, follow: bool) -> None:
     context.exit(_shown(_installed().logs_command(lines, follow)))
 
 
-def is_possible() -> bool:
-    """Return whether this machine has systemd or launchd."""
-    return sys.platform == "darwin" or shutil.which("systemctl") is not None
-
-
 def _service() -> SystemdUnit | LaunchdAgent:
     if sys.platform == "darwin":
         return LaunchdAgent()
-    if not is_possible():
+    if shutil.which("systemctl") is None:
         raise click.ClickException("services need systemd or launchd, and this machine has neither")
     return SystemdUnit()
 

@@ -1,24 +1,212 @@
-"""The command `greenroom setup`: three questions, whose answers are kept in the settings file."""
+"""The command `greenroom setup`, and the offer of a first model where a command has none."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import termios
+import tty
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
+import attrs
 import click
 
-from greenroom.http.commands import service
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.program_name import program_name
 from greenroom.http.settings.settings_file import write_settings
-from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.first_model import choose_model, press, say
+from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
+if TYPE_CHECKING:
+    from greenroom.schemas.machine_report import MachineReport
+
+
+@attrs.frozen
+class SuggestedModel:
+    """A model that people run on machines of one size.
+
+    Args:
+        gigabytes: Size of its weights, computed from the number of its parameters.
+        architecture: Name in `config.json`.
+        sees: True if it takes images.
+    """
+
+    hub_id: str
+    gigabytes: float
+    architecture: str
+    sees: bool = False
+
+
+SUGGESTED: dict[int, tuple[float, tuple[SuggestedModel, ...]]] = {
+    8: (
+        4.5,
+        (
+            SuggestedModel("mlx-community/Qwen3-4B-4bit", 2.3, "qwen3"),
+            SuggestedModel("mlx-community/Llama-3.2-3B-Instruct-4bit", 1.8, "llama"),
+        ),
+    ),
+    16: (
+        9.0,
+        (
+            SuggestedModel("mlx-community/Qwen3-8B-4bit", 4.6, "qwen3"),
+            SuggestedModel("mlx-community/Qwen3.5-9B-4bit", 5.6, "qwen3_5", sees=True),
+        ),
+    ),
+    32: (
+        18.0,
+        (
+            SuggestedModel("mlx-community/gpt-oss-20b-MXFP4-Q8", 12.1, "gpt_oss"),
+            SuggestedModel("mlx-community/Qwen3-14B-4bit", 8.3, "qwen3"),
+            SuggestedModel("mlx-community/gemma-4-26b-a4b-it-4bit", 15.0, "gemma4", sees=True),
+        ),
+    ),
+    64: (
+        41.0,
+        (
+            SuggestedModel("mlx-community/Qwen3-30B-A3B-4bit", 17.2, "qwen3_moe"),
+            SuggestedModel("mlx-community/Qwen3.5-35B-A3B-4bit", 20.0, "qwen3_5_moe", sees=True),
+            SuggestedModel("mlx-community/Qwen3-32B-4bit", 18.4, "qwen3"),
+        ),
+    ),
+    128: (
+        82.0,
+        (
+            SuggestedModel("mlx-community/gpt-oss-120b-MXFP4-Q8", 63.0, "gpt_oss"),
+            SuggestedModel("mlx-community/GLM-4.5-Air-4bit", 60.0, "glm4_moe"),
+            SuggestedModel("mlx-community/Qwen3.5-122B-A10B-4bit", 69.0, "qwen3_5_moe", sees=True),
+        ),
+    ),
+}
+"""By a Mac's memory in GB: the GB that models may have there, and the models, the one to take first.
+
+`make reference` writes notes/which-model.md from it.
+"""
+
+_SMALLEST = min((model for _, models in SUGGESTED.values() for model in models), key=lambda m: m.gigabytes)
+_SHARE = 0.85
+"""Largest share of the memory for models that weights may take; the rest is for conversations."""
+_KEYS = "123456789"
 _USUAL_FOLDERS = ("~/.lmstudio/models", "~/models")
 """Folders in which people keep models; the first is LM Studio's."""
 _NONE = "none"
+
+
+def suggestions(machine: MachineReport, limit: int) -> tuple[SuggestedModel, ...]:
+    """Return the models that fit a machine, the one to take first; on a CPU the smallest.
+
+    Args:
+        limit: Bytes that models may have.
+    """
+    sizes = [memory for memory, (room, _) in SUGGESTED.items() if limit >= room * 1e9]
+    models = SUGGESTED[max(sizes, default=8)][1]
+    if machine.device.startswith("cpu"):
+        models = (_SMALLEST, *(model for model in models if model is not _SMALLEST))
+    return tuple(model for model in models if model.gigabytes * 1e9 <= limit * _SHARE)
+
+
+def is_asked(settings: Settings, *, demo: bool) -> bool:
+    """Return whether to offer a model: none is named or set, and somebody sits at a terminal."""
+    named = demo or settings.models or settings.model_dir or settings.default
+    return not named and all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def fetch_first_model(local: LocalModels, settings: Settings, config: Path | None) -> str | None:
+    """Offer models that fit this machine, fetch the chosen one, and remember it in the settings file.
+
+    Args:
+        config: Settings file, if a flag names it.
+
+    Returns:
+        Its hub id; None for the demo model, also if the hub cannot be reached, or nothing fits.
+
+    Raises:
+        ClickException: The fetch fails.
+    """
+    if not (hub_id := choose_model(local, settings)):
+        return None
+
+    from greenroom.http.commands.downloads import fetch_missing
+
+    fetch_missing(local, attrs.evolve(settings, models=(hub_id,)))
+    try:
+        path = write_settings(config, {"models": (hub_id,)})
+        say(f"From now on it is the model of {_shown(path)}; `{program_name()} setup` asks again.\n")
+    except BadSettingError as problem:
+        say(f"It is not remembered: {problem.format_message()}\n")
+    return hub_id
+
+
+def choose_model(local: LocalModels, settings: Settings) -> str | None:
+    """Offer models that fit this machine by one keypress; return the hub id of the chosen one.
+
+    Returns:
+        Empty for the demo model; None if none could be offered.
+    """
+    machine = local.examine_machine(settings.device)
+    limit = machine.limit if settings.memory_bytes is None else settings.memory_bytes
+    models = () if machine.problem else suggestions(machine, limit)
+    missing = local.find_missing([model.hub_id for model in models])
+    sizes, rate = local.survey_hub(missing)
+    offered = [model for model in models if model.hub_id in sizes or model.hub_id not in missing]
+    if not offered:
+        return None
+    say(
+        f"No model is named yet. Here models may have {size_text(limit)} of memory on the {machine.device}:\n"
+    )
+    width = max(len(model.hub_id) for model in offered)
+    for key, model in zip(_KEYS, offered, strict=False):
+        cost = _cost(sizes[model.hub_id], rate) if model.hub_id in sizes else "is on this machine"
+        say(f"  {key}  {model.hub_id:<{width}}  {cost}{', sees images' if model.sees else ''}")
+    say("  d  the built-in demo model, which only shows that the server works\n")
+    if machine.device.startswith("cpu"):
+        say("A CPU computes some tens of times slower than a GPU, so the smallest comes first.")
+    keys = _KEYS[: len(offered)]
+    pressed = press(f"Fetch which? [{'/'.join(keys)}/d, Enter is 1] ", f"{keys}d", "1")
+    return "" if pressed == "d" else offered[int(pressed) - 1].hub_id
+
+
+def _cost(nbytes: int, rate: float) -> str:
+    """Return size and time of a fetch."""
+    if rate <= 0:
+        return size_text(nbytes)
+    minutes = nbytes / rate / 60
+    time = "less than a minute" if minutes < 1 else f"about {minutes:.0f} minute{'s' * (round(minutes) != 1)}"
+    return f"{size_text(nbytes)}, {time} at {rate / 1e6:.1f} MB/s"
+
+
+def press(question: str, keys: Sequence[str], usual: str) -> str:
+    """Return the key that answers a question; Enter is the usual one.
+
+    Raises:
+        Abort: The user ends the input.
+    """
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    tty.setcbreak(terminal)  # before the question, since it drops what was typed before
+    try:
+        click.echo(question, nl=False, err=True)
+        while (typed := os.read(terminal, 32)) not in (b"", b"\x04"):
+            text = "" if typed.startswith(b"\x1b") else typed.decode("ascii", "ignore").lower()
+            for key in text.replace("\r", usual).replace("\n", usual):
+                if key in keys:
+                    say(key)
+                    return key
+        raise click.Abort
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def say(text: str) -> None:
+    """Print a line to the terminal, beside what a command writes."""
+    click.echo(text, err=True)
+
+
+def _shown(path: Path) -> str:
+    return str(path).replace(os.path.expanduser("~"), "~", 1)
 
 
 @click.command()
@@ -46,17 +234,18 @@ def command(context: click.Context, settings: Settings) -> None:
     if not settings.models or press("Choose another model? [y/n, Enter is n] ", "yn", "n") == "y":
         _choose(local, settings, config)
     _name_folder(settings, config)
-    if not service.is_possible():
+    if sys.platform != "darwin" and shutil.which("systemctl") is None:
         say(f"This machine has neither systemd nor launchd: `{program_name()} serve` starts the server.")
     elif press("Start the server now and at every login? [y/n, Enter is n] ", "yn", "n") == "y":
-        context.invoke(service.install, arguments=())
+        service = cast(
+            "click.Group", cast("click.Group", context.find_root().command).get_command(context, "service")
+        )
+        context.invoke(service.commands["install"], arguments=())
     else:
         say(f"`{program_name()} serve` starts the server.")
 
 
 def _choose(local: LocalModels, settings: Settings, config: Path | None) -> None:
-    import attrs
-
     from greenroom.http.commands.downloads import fetch_missing
 
     hub_id = choose_model(local, settings)

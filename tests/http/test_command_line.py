@@ -6,6 +6,8 @@ import re
 import socket
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -38,9 +40,16 @@ def test_each_command_has_help_with_examples(command: str) -> None:
     assert f"greenroom {command}" in done.stdout
 
 
-def test_version() -> None:
-    done = run_greenroom("--version")
-    assert re.fullmatch(r"greenroom \d+\.\d+\.\d+\n", done.stdout)
+def test_version_names_this_program_and_the_libraries_that_compute() -> None:
+    own, mlx = metadata.version("greenroom"), metadata.version("mlx")
+    [line] = run_greenroom("--version").stdout.splitlines()
+    assert line.startswith(f"greenroom {own} (mlx {mlx}, mlx-lm ")
+    lines = run_greenroom("--version", "-v").stdout.splitlines()
+    assert lines == run_greenroom("-v", "--version").stdout.splitlines()
+    assert line == f"{lines[0]} ({', '.join(lines[1:])})"
+    assert all(re.fullmatch(r"[\w-]+ \d[\w.]*", each) for each in lines)
+    pyproject = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())
+    assert own == pyproject["project"]["version"]
 
 
 @pytest.mark.parametrize(

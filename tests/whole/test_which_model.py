@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from greenroom.http.terminal.first_model import SUGGESTED
+from greenroom.http.commands.setup import SUGGESTED
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 0.85

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.http.commands.setup import SUGGESTED, suggestions
 from greenroom.http.settings.settings_file import write_settings
 from greenroom.http.settings.sources import BadSettingError
-from greenroom.http.terminal.first_model import SUGGESTED, suggestions
 from greenroom.schemas.machine_report import MachineReport
 from greenroom.tests.support.servers.hub_server import Hub, open_hub
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving

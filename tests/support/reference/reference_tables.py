@@ -20,9 +20,9 @@ from greenroom.actors.core.ref import Inbox
 from greenroom.actors.store.answers import StoreMessage
 from greenroom.http.answering.requests.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
+from greenroom.http.commands.setup import SUGGESTED
 from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
-from greenroom.http.terminal.first_model import SUGGESTED
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
