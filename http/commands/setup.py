@@ -30,63 +30,45 @@ class SuggestedModel:
     """A model that people run on machines of one size.
 
     Args:
+        memory: A Mac's memory in GB.
         gigabytes: Size of its weights, computed from the number of its parameters.
         architecture: Name in `config.json`.
         sees: True if it takes images.
     """
 
+    memory: int
     hub_id: str
     gigabytes: float
     architecture: str
     sees: bool = False
 
 
-SUGGESTED: dict[int, tuple[float, tuple[SuggestedModel, ...]]] = {
-    8: (
-        4.5,
-        (
-            SuggestedModel("mlx-community/Qwen3-4B-4bit", 2.3, "qwen3"),
-            SuggestedModel("mlx-community/Llama-3.2-3B-Instruct-4bit", 1.8, "llama"),
-        ),
-    ),
-    16: (
-        9.0,
-        (
-            SuggestedModel("mlx-community/Qwen3-8B-4bit", 4.6, "qwen3"),
-            SuggestedModel("mlx-community/Qwen3.5-9B-4bit", 5.6, "qwen3_5", sees=True),
-        ),
-    ),
-    32: (
-        18.0,
-        (
-            SuggestedModel("mlx-community/gpt-oss-20b-MXFP4-Q8", 12.1, "gpt_oss"),
-            SuggestedModel("mlx-community/Qwen3-14B-4bit", 8.3, "qwen3"),
-            SuggestedModel("mlx-community/gemma-4-26b-a4b-it-4bit", 15.0, "gemma4", sees=True),
-        ),
-    ),
-    64: (
-        41.0,
-        (
-            SuggestedModel("mlx-community/Qwen3-30B-A3B-4bit", 17.2, "qwen3_moe"),
-            SuggestedModel("mlx-community/Qwen3.5-35B-A3B-4bit", 20.0, "qwen3_5_moe", sees=True),
-            SuggestedModel("mlx-community/Qwen3-32B-4bit", 18.4, "qwen3"),
-        ),
-    ),
-    128: (
-        82.0,
-        (
-            SuggestedModel("mlx-community/gpt-oss-120b-MXFP4-Q8", 63.0, "gpt_oss"),
-            SuggestedModel("mlx-community/GLM-4.5-Air-4bit", 60.0, "glm4_moe"),
-            SuggestedModel("mlx-community/Qwen3.5-122B-A10B-4bit", 69.0, "qwen3_5_moe", sees=True),
-        ),
-    ),
+_MODELS = (
+    SuggestedModel(8, "mlx-community/Qwen3-4B-4bit", 2.3, "qwen3"),
+    SuggestedModel(8, "mlx-community/Llama-3.2-3B-Instruct-4bit", 1.8, "llama"),
+    SuggestedModel(16, "mlx-community/Qwen3-8B-4bit", 4.6, "qwen3"),
+    SuggestedModel(16, "mlx-community/Qwen3.5-9B-4bit", 5.6, "qwen3_5", sees=True),
+    SuggestedModel(32, "mlx-community/gpt-oss-20b-MXFP4-Q8", 12.1, "gpt_oss"),
+    SuggestedModel(32, "mlx-community/Qwen3-14B-4bit", 8.3, "qwen3"),
+    SuggestedModel(32, "mlx-community/gemma-4-26b-a4b-it-4bit", 15.0, "gemma4", sees=True),
+    SuggestedModel(64, "mlx-community/Qwen3-30B-A3B-4bit", 17.2, "qwen3_moe"),
+    SuggestedModel(64, "mlx-community/Qwen3.5-35B-A3B-4bit", 20.0, "qwen3_5_moe", sees=True),
+    SuggestedModel(64, "mlx-community/Qwen3-32B-4bit", 18.4, "qwen3"),
+    SuggestedModel(128, "mlx-community/gpt-oss-120b-MXFP4-Q8", 63.0, "gpt_oss"),
+    SuggestedModel(128, "mlx-community/GLM-4.5-Air-4bit", 60.0, "glm4_moe"),
+    SuggestedModel(128, "mlx-community/Qwen3.5-122B-A10B-4bit", 69.0, "qwen3_5_moe", sees=True),
+)
+_ROOM = {8: 4.5, 16: 9.0, 32: 18.0, 64: 41.0, 128: 82.0}
+SUGGESTED = {
+    memory: (room, tuple(model for model in _MODELS if model.memory == memory))
+    for memory, room in _ROOM.items()
 }
 """By a Mac's memory in GB: the GB that models may have there, and the models, the one to take first.
 
 `make reference` writes notes/which-model.md from it.
 """
 
-_SMALLEST = min((model for _, models in SUGGESTED.values() for model in models), key=lambda m: m.gigabytes)
+_SMALLEST = min(_MODELS, key=lambda model: model.gigabytes)
 _SHARE = 0.85
 """Largest share of the memory for models that weights may take; the rest is for conversations."""
 _KEYS = "123456789"
