@@ -32,7 +32,7 @@ from greenroom.engine.tokenizer.control_tokens import unmark
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters, resolve
-from greenroom.schemas.messages.prepared_input import PreparedPrompt, PromptOutline
+from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt, PromptOutline
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.kinds import wrong_kind
@@ -113,9 +113,8 @@ class Adapter(OutputAdapter):
         """
         parameters = self._parameters(request)
         if isinstance(request.input, RawInput):
-            prepared = self._prepare_raw(request.input, parameters)
-            return _with_matcher(prepared, self._constraints.new_matcher(request, parameters))
-        return self._prepare_read(request, parameters, *self._read_chat(request))
+            return self._prepare_raw(request, request.input, parameters)
+        return self._prepare_chat(request, parameters, *self._read_chat(request))
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return the contents of a request's prompt.
@@ -141,14 +140,6 @@ class Adapter(OutputAdapter):
         configured = {**self.configured, **request.defaults}
         return resolve(request.overrides, configured, self.default_overrides)
 
-    def _prepare_read(
-        self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str
-    ) -> PreparedPrompt:
-        """Return the prepared prompt of a conversation from which `_read_chat` has read the images."""
-        prepared = self._prepare_chat(request, chat, parameters)
-        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
-        return prepared if constrained else attrs.evolve(prepared, appendix=appendix)
-
     def _render_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
         """Return the prompt of a conversation whose images have been processed."""
         parameters = self._parameters(request)
@@ -158,25 +149,34 @@ class Adapter(OutputAdapter):
         contents = contents_of(encoded.tokens, text, self.tokenizer, self.context_length)
         return attrs.evolve(contents, dropped_messages=encoded.dropped_messages)
 
-    def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
+    def _prepare_raw(
+        self, request: InferenceRequest, raw: RawInput, parameters: GenerationParameters
+    ) -> PreparedPrompt:
         tokens = self._raw_prompts.encode(raw)
         echo = self._raw_prompts.echo(raw, tokens)
         # If nothing is generated, the prompt may fill the context.
         fitting = tokens if raw.answered else tokens[: self.context_length - 1]
-        prepared = self._prepare_tokens(fitting, parameters, DEFAULT_RAW_MAX_TOKENS, parse=False)
-        most = prepared.max_tokens if raw.answered else 0
-        return attrs.evolve(
-            prepared,
+        most = self._answer_length(fitting, parameters, DEFAULT_RAW_MAX_TOKENS)
+        most = most if raw.answered else 0
+        matcher = self._constraints.new_matcher(request, parameters)
+        own_stops = frozenset(parameters.stop_token_ids) | self._raw_prompts.stop_tokens(raw)
+        return PreparedPrompt(
             tokens=tuple(tokens),
+            stop_token_ids=self.stop_token_ids | own_stops,
+            end_of_turn_ids=self.stop_token_ids,
+            stop=() if _constrains(matcher) else parameters.stop,
+            parse=False,
             max_tokens=most,
-            parameters=attrs.evolve(prepared.parameters, max_tokens=most),
-            stop_token_ids=prepared.stop_token_ids | self._raw_prompts.stop_tokens(raw),
+            parameters=attrs.evolve(parameters, max_tokens=most),
+            checkpoints=turn_checkpoints(fitting, self.stop_token_ids),
+            matcher=matcher,
             echo=echo,
         )
 
     def _prepare_chat(
-        self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
+        self, request: InferenceRequest, parameters: GenerationParameters, chat: ChatInput, appendix: str
     ) -> PreparedPrompt:
+        """Return the prepared prompt of a conversation from which `_read_chat` has read the images."""
         reasoning = _choose_reasoning(self.thinking, request.id, chat, parameters)
         encoded = self._conversations.encode(chat, reasoning.changes, request.overflow, parameters.max_tokens)
         prompt, tokens = encoded.prompt, encoded.tokens
@@ -185,29 +185,44 @@ class Adapter(OutputAdapter):
         images = self._conversations.prepared_images(encoded)
         default = self.context_length // 2
         default = min(default, DEFAULT_IMAGE_MAX_TOKENS) if images else default
-        prepared = self._prepare_tokens(tokens, parameters, default, parse=True)
-        tools = chat.tool_choice.callable(prompt.tools)
-        prepared = attrs.evolve(
-            prepared,
-            starts_in_reasoning=prompt.opens_reasoning,
-            tools=tools,
-            dropped_messages=encoded.dropped_messages,
-            images=images,
-            system_prompt=encoded.system_prompt,
-            notice=reasoning.notice,
-            predicted=sum(map(len, self.tokenizer.encode_prompt(chat.prediction, begins=False))),
-            outline=self._outline(chat, encoded),
-            rendered=unmark(self._conversations.shown_text(encoded)) if self._inspects else "",
-        )
+        most = self._answer_length(tokens, parameters, default)
+        checkpoints = turn_checkpoints(tokens, self.stop_token_ids)
         if system_end := system_checkpoint(
             self.tokenizer, self.stop_token_ids, encoded.chat, prompt.text, tokens
         ):
-            prepared = attrs.evolve(prepared, checkpoints=tuple(sorted({system_end, *prepared.checkpoints})))
+            checkpoints = tuple(sorted({system_end, *checkpoints}))
         matcher = self._constraints.new_matcher(
             request, parameters, opens_reasoning=prompt.opens_reasoning, may_reason=reasoning.may_reason
         )
-        notices = filter(None, (prepared.notice, "" if matcher is None else matcher.constraint.notice))
-        return _with_matcher(attrs.evolve(prepared, notice=" ".join(notices)), matcher)
+        is_constrained = _constrains(matcher)
+        notices = filter(None, (reasoning.notice, "" if matcher is None else matcher.constraint.notice))
+        return PreparedPrompt(
+            tokens=tuple(tokens),
+            stop_token_ids=self.stop_token_ids | frozenset(parameters.stop_token_ids),
+            end_of_turn_ids=self.stop_token_ids,
+            control_tokens={} if is_constrained else self.tokenizer.controls_by_id,
+            starts_in_reasoning=prompt.opens_reasoning,
+            tools=chat.tool_choice.callable(prompt.tools),
+            stop=() if is_constrained else parameters.stop,
+            max_tokens=most,
+            parameters=attrs.evolve(self._about(images, request, parameters), max_tokens=most),
+            checkpoints=checkpoints,
+            matcher=matcher,
+            dropped_messages=encoded.dropped_messages,
+            images=images,
+            appendix="" if is_constrained else appendix,
+            system_prompt=encoded.system_prompt,
+            notice=" ".join(notices),
+            predicted=sum(map(len, self.tokenizer.encode_prompt(chat.prediction, begins=False))),
+            rendered=unmark(self._conversations.shown_text(encoded)) if self._inspects else "",
+            outline=self._outline(chat, encoded),
+        )
+
+    def _about(
+        self, images: tuple[PreparedImage, ...], request: InferenceRequest, parameters: GenerationParameters
+    ) -> GenerationParameters:
+        """Return the parameters of an answer about images; the parameters as they are for text."""
+        return parameters
 
     def _outline(self, chat: ChatInput, encoded: EncodedConversation) -> PromptOutline | None:
         if not self._explains:
@@ -215,23 +230,11 @@ class Adapter(OutputAdapter):
         dropped = encoded.dropped_messages
         return outline_prompt(chat.messages, encoded.chat.messages, encoded.prompt.tools, dropped)
 
-    def _prepare_tokens(
-        self, tokens: list[int], parameters: GenerationParameters, default_length: int, *, parse: bool
-    ) -> PreparedPrompt:
+    def _answer_length(self, tokens: list[int], parameters: GenerationParameters, default: int) -> int:
+        """Return the largest number of tokens that may follow a prompt."""
         remaining = remaining_context(tokens, self.context_length)
         check_logit_bias(parameters.logit_bias, self.tokenizer)
-        most = min(parameters.max_tokens or max(1, default_length), remaining)
-        return PreparedPrompt(
-            tokens=tuple(tokens),
-            stop_token_ids=self.stop_token_ids | frozenset(parameters.stop_token_ids),
-            max_tokens=most,
-            parameters=attrs.evolve(parameters, max_tokens=most),
-            stop=parameters.stop,
-            parse=parse,
-            end_of_turn_ids=self.stop_token_ids,
-            control_tokens=self.tokenizer.controls_by_id if parse else {},
-            checkpoints=turn_checkpoints(tokens, self.stop_token_ids),
-        )
+        return min(parameters.max_tokens or max(1, default), remaining)
 
 
 def _find_reasoning(
@@ -260,10 +263,6 @@ def _choose_reasoning(
     return chosen
 
 
-def _with_matcher(prepared: PreparedPrompt, matcher: Matcher | None) -> PreparedPrompt:
-    """Return the prompt with its answer's matcher; a constrained answer has no stop strings."""
-    if matcher is None:
-        return prepared
-    if matcher.constrains_answer:
-        prepared = attrs.evolve(prepared, stop=(), control_tokens={})
-    return attrs.evolve(prepared, matcher=matcher)
+def _constrains(matcher: Matcher | None) -> bool:
+    """Return whether a grammar holds the whole answer, which then has no stop strings."""
+    return matcher is not None and matcher.constrains_answer

@@ -20,8 +20,8 @@ from greenroom.engine.vision.prompts.image_reader import ImageReader
 from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
 from greenroom.engine.vision.prompts.placeholders import find_placeholders, process_samples, reserved_words
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.prepared_input import PreparedPrompt
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, invalid, load_failed
 from greenroom.schemas.protocols.model_protocol import PromptContents
@@ -81,7 +81,7 @@ class VisionAdapter(Adapter):
         parameters = self._parameters(request)
         chat, appendix = self._read_chat(request)
         read = yield from self._reader.read_in_steps(chat, request.client, request.cache_salt)
-        return self._prepare_read(request, parameters, read, appendix)
+        return self._prepare_chat(request, parameters, read, appendix)
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Run `render_in_steps` to its end.
@@ -103,28 +103,23 @@ class VisionAdapter(Adapter):
         read = yield from self._reader.read_in_steps(chat, request.client, request.cache_salt)
         return self._render_read(request, read)
 
-    def _prepare_chat(
-        self, request: InferenceRequest, chat: ChatInput, parameters: GenerationParameters
+    def _prepare_raw(
+        self, request: InferenceRequest, raw: RawInput, parameters: GenerationParameters
     ) -> PreparedPrompt:
-        prepared = super()._prepare_chat(request, chat, parameters)
-        if not self._greedy_images or "temperature" in {
-            **self.configured,
-            **request.defaults,
-            **request.overrides,
-        }:
-            return prepared
-        if all(image.is_sound for image in prepared.images):
-            return prepared
-        # Describing an image needs no creativity; the makers' temperature is for writing.
-        greedy = attrs.evolve(prepared.parameters, temperature=0.0)
-        return attrs.evolve(prepared, parameters=greedy)
-
-    def _prepare_raw(self, raw: RawInput, parameters: GenerationParameters) -> PreparedPrompt:
-        prepared = super()._prepare_raw(raw, parameters)
+        prepared = super()._prepare_raw(request, raw, parameters)
         if not self._image_tokens.isdisjoint(prepared.tokens):
             detail = f"`{raw.param}` holds tokens that stand for an image; only conversations hold images."
             raise invalid(detail, raw.param)
         return prepared
+
+    def _about(
+        self, images: tuple[PreparedImage, ...], request: InferenceRequest, parameters: GenerationParameters
+    ) -> GenerationParameters:
+        named = {*self.configured, *request.defaults, *request.overrides}
+        if not self._greedy_images or "temperature" in named or all(image.is_sound for image in images):
+            return parameters
+        # Describing an image needs no creativity; the makers' temperature is for writing.
+        return attrs.evolve(parameters, temperature=0.0)
 
 
 def open_vision_adapter(
