@@ -27,11 +27,9 @@ if TYPE_CHECKING:
 
     from greenroom.schemas.download import Download
     from greenroom.schemas.machine_report import MachineReport
-    from greenroom.schemas.models.capabilities import ModelType
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
     from greenroom.schemas.settings.settings import Settings
 
-DEFAULT = "default"
 
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of standard output for commands that only print."""
@@ -162,12 +160,6 @@ class EngineModels:
         from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder, list_cached_ids
 
         return list_cached_ids(hub_cache_folder())
-
-    def find_kind(self, settings: Settings) -> ModelType | None:
-        """Return the type of the first model; None if its files are missing or unusable."""
-        found = self.describe(settings, DEFAULT)
-        kind: ModelType | None = found[0]["type"] if found else None
-        return kind
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model of a server with these settings."""

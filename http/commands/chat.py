@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING
 import attrs
 import click
 
+from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.setup import fetch_first_model, is_asked
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import choose_server, server_options
+from greenroom.http.terminal.joining import server_options
 from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.http.terminal.answer_sources import AnswerSource
+    from greenroom.http.terminal.chosen_server import ChosenServer
 
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
 FLAGS = (
@@ -70,42 +72,40 @@ def command(
       echo "What is this?" | greenroom chat ~/models/Qwen3-VL-4B --image photo.jpg
       greenroom chat --url http://127.0.0.1:8000
     """
-    from greenroom.http.commands.downloads import fetch_missing
-    from greenroom.http.process.log_configuration import configure_command_logging
-    from greenroom.http.settings.start_checks import check_at_start
-
     if demo and (model or url):
         raise click.UsageError("--demo is a model of this command: name no other, and no server")
     local: LocalModels = context.obj
-    settings = attrs.evolve(settings, models=() if demo else (model,) if model else settings.models)
-    configure_command_logging(settings.log_level)
-    server = choose_server(settings, model, ("text", "vision"), url, stays_local=stays_local or demo)
-    if server is None:
-        if is_asked(settings, demo=demo):
-            chosen = fetch_first_model(local, settings, context.params["config"])
-            settings = attrs.evolve(settings, models=() if chosen is None else (chosen,))
-        check_at_start(settings, local)
-        fetch_missing(local, settings)
 
+    def name_first(settings: Settings) -> Settings:
+        if not is_asked(settings, demo=demo):
+            return settings
+        first = fetch_first_model(local, settings, context.params["config"])
+        return attrs.evolve(settings, models=() if first is None else (first,))
+
+    server = server_of_command(
+        local,
+        attrs.evolve(settings, models=()) if demo else settings,
+        model,
+        ("text", "vision"),
+        url,
+        stays_local=stays_local or demo,
+        place="MODEL",
+        name_first=name_first,
+    )
     talk = _conversation(instructions, images)
     options = {} if thinking is None else {"enable_thinking": thinking}
 
-    from greenroom.http.process.command_run import run_command, run_with_system
-    from greenroom.http.terminal.answer_sources import local_answers, open_server
+    # A server of its own has them as its settings.
+    own = () if server.running is None else DEFAULTS
+    overrides = {name: value for name in own if (value := getattr(settings, name)) is not None}
 
-    if server is None:
-        known = local.describe(settings, "default")
-        length = any(each["settings"]["max_tokens"]["value"] is not None for each in known)
-        run_with_system(
-            settings, lambda system: talk(local_answers(system.pool, options, sets_length=length))
-        )
+    from greenroom.http.terminal.answer_sources import open_server
 
-    async def talk_to_server() -> int:
-        overrides = {name: value for name in DEFAULTS if (value := getattr(settings, name)) is not None}
-        async with open_server(server, overrides, options) as answer:
+    async def talk_to(chosen: ChosenServer) -> int:
+        async with open_server(chosen, overrides, options) as answer:
             return await talk(answer)
 
-    run_command(talk_to_server)
+    server.run(talk_to)
 
 
 def _conversation(

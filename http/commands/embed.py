@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
 import click
 
-from greenroom.http.commands.fitting_model import check_kind
+from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import choose_server, server_options
+from greenroom.http.terminal.joining import server_options
 from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
@@ -58,9 +57,6 @@ def command(
         raise click.UsageError("- reads one text per line from stdin; no other TEXT can stand beside it")
 
     from greenroom.http.answering.requests.embedding_limits import checked_embedding
-    from greenroom.http.commands.downloads import fetch_missing
-    from greenroom.http.process.log_configuration import configure_command_logging
-    from greenroom.http.settings.start_checks import check_at_start
     from greenroom.schemas.messages.requests import EmbeddingInput
     from greenroom.schemas.problems import ProblemError
 
@@ -68,19 +64,14 @@ def command(
         asked = checked_embedding(EmbeddingInput(texts, dimensions, input_type, instruction, truncate))
     except ProblemError as error:
         raise click.UsageError(error.problem.detail) from error
-    settings = attrs.evolve(settings, models=(model,))
-    configure_command_logging(settings.log_level)
-    server = choose_server(settings, model, ("embeddings",), url, stays_local=stays_local)
-    if server is None:
-        check_at_start(settings, local)
-        fetch_missing(local, settings)
-        check_kind(local, settings, "embeddings", model, place="MODEL")
+    server = server_of_command(
+        local, settings, model, ("embeddings",), url, stays_local=stays_local, place="MODEL"
+    )
 
     from rich.console import Console
 
     from greenroom.http.terminal.embedding_lines import embed_lines
-    from greenroom.http.terminal.joining import run_with_answers
     from greenroom.http.terminal.text_lines import lines_of
 
     console = Console(stderr=True)
-    run_with_answers(server, settings, lambda ask: embed_lines(ask, asked, lines_of(texts), console))
+    server.run(lambda chosen: embed_lines(chosen, asked, lines_of(texts), console))

@@ -10,7 +10,6 @@ import click
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.download import Download
 from greenroom.schemas.machine_report import MachineReport
-from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
@@ -58,9 +57,6 @@ class LocalModels(Protocol):
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""
-
-    def find_kind(self, settings: Settings) -> ModelType | None:
-        """Return the type of the first model; None if its files are missing or unusable."""
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         """Return the names that match no model of a server with these settings."""

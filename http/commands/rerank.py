@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import attrs
 import click
 
-from greenroom.http.commands.fitting_model import check_kind
+from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import choose_server, run_with_answers, server_options
+from greenroom.http.terminal.joining import server_options
 from greenroom.http.terminal.option_types import UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
@@ -52,26 +51,12 @@ def command(
             "- reads one document per line from stdin; no other DOCUMENT can stand beside it"
         )
 
-    from greenroom.http.commands.downloads import fetch_missing
-    from greenroom.http.process.log_configuration import configure_command_logging
-    from greenroom.http.settings.start_checks import check_at_start
-
-    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
-    configure_command_logging(settings.log_level)
-    server = choose_server(settings, model, ("rerank",), url, stays_local=stays_local)
-    if server is None:
-        check_at_start(settings, local)
-        fetch_missing(local, settings)
-        check_kind(local, settings, "rerank", model)
+    server = server_of_command(local, settings, model, ("rerank",), url, stays_local=stays_local)
 
     from rich.console import Console
 
     from greenroom.http.terminal.ranked_lines import rank_lines
     from greenroom.http.terminal.text_lines import lines_of
-    from greenroom.schemas.messages.requests import ScoreInput
 
-    asked = ScoreInput((), instruction)
     console = Console(stderr=True)
-    run_with_answers(
-        server, settings, lambda ask: rank_lines(ask, query, asked, lines_of(documents), top, console)
-    )
+    server.run(lambda chosen: rank_lines(chosen, query, instruction, lines_of(documents), top, console))

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import attrs
 import click
 
-from greenroom.http.commands.fitting_model import check_kind
+from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import choose_server, run_with_answers, server_options
+from greenroom.http.terminal.joining import server_options
 from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
@@ -74,17 +73,7 @@ def command(
     """
     form = form or _form_of(output)
 
-    from greenroom.http.commands.downloads import fetch_missing
-    from greenroom.http.process.log_configuration import configure_command_logging
-    from greenroom.http.settings.start_checks import check_at_start
-
-    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
-    configure_command_logging(settings.log_level)
-    server = choose_server(settings, model, ("speech",), url, stays_local=stays_local)
-    if server is None:
-        check_at_start(settings, local)
-        fetch_missing(local, settings)
-        check_kind(local, settings, "speech", model)
+    server = server_of_command(local, settings, model, ("speech",), url, stays_local=stays_local)
 
     from rich.console import Console
 
@@ -102,7 +91,7 @@ def command(
         reference_text=ref_text,
     )
     console = Console(stderr=True)
-    run_with_answers(server, settings, lambda ask: speak_to_file(ask, speech, form, output, console))
+    server.run(lambda chosen: speak_to_file(chosen, speech, form, output, console))
 
 
 def _form_of(output: Path) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import attrs
 import click
 
-from greenroom.http.commands.fitting_model import check_kind
+from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import choose_server, run_with_answers, server_options
+from greenroom.http.terminal.joining import server_options
 from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
@@ -80,23 +79,8 @@ def command(
     if words and form != "json":
         raise click.UsageError("--words needs --format json")
 
-    from greenroom.http.commands.downloads import fetch_missing
-    from greenroom.http.process.log_configuration import configure_command_logging
-    from greenroom.http.settings.start_checks import check_at_start
-
-    settings = attrs.evolve(settings, models=(model,) if model else settings.models)
-    configure_command_logging(settings.log_level)
     task: Literal["transcribe", "translate"] = "translate" if translate else "transcribe"
-    # Servers, like OpenAI's, take neither for a translation.
-    if translate and (words or language is not None):
-        if url is not None:
-            raise click.UsageError("--translate with --language or --words needs --local")
-        stays_local = True
-    server = choose_server(settings, model, ("transcription",), url, stays_local=stays_local)
-    if server is None:
-        check_at_start(settings, local)
-        fetch_missing(local, settings)
-        check_kind(local, settings, "transcription", model)
+    server = server_of_command(local, settings, model, ("transcription",), url, stays_local=stays_local)
 
     from rich.console import Console
 
@@ -107,4 +91,4 @@ def command(
     asked = TranscriptionInput(str(file), task, language, prompt, words, temperature or None)
     written = None if output == STDOUT else output
     console = Console(stderr=True)
-    run_with_answers(server, settings, lambda ask: transcribe_to_file(ask, asked, form, written, console))
+    server.run(lambda chosen: transcribe_to_file(chosen, asked, form, written, console))

@@ -48,18 +48,24 @@ def run_command(run: Callable[[], Awaitable[int]]) -> NoReturn:
     _end(trio.run(signals.run, run), at_once=signals.received)
 
 
-def run_with_system(settings: Settings, run: Callable[[System], Awaitable[int]]) -> NoReturn:
+def run_with_system(
+    settings: Settings, run: Callable[[System], Awaitable[int]], *, stores: bool = True
+) -> NoReturn:
     """Run a command with its own system, and end the process even if a thread hangs.
 
     The system stores nothing in the user's data folder, but knows what probes have stored there. Works like
     `run_command`. A signal cancels only `run`; the system then closes normally.
+
+    Args:
+        stores: True if it may write into the database of the settings.
     """
     closing = min(settings.shutdown_timeout, CLOSE_SECONDS)
+    of_system = attrs.evolve(settings, shutdown_timeout=closing, db=settings.db if stores else None)
     signals = _Signals()
 
     async def opened() -> tuple[int, bool]:
         engines = Engines(settings, ProbedModels(lambda: stored_capabilities(settings)))
-        async with open_system(attrs.evolve(settings, shutdown_timeout=closing), engines=engines) as system:
+        async with open_system(of_system, engines=engines) as system:
             status = await signals.run(lambda: run(system))
         if status == ExitStatus.FAILED and system.device_lost.is_set():
             status = ExitStatus.DEVICE_LOST

@@ -1,17 +1,14 @@
-"""Sources of a conversation's responses: a system in this process, or a server."""
+"""A conversation's responses, as a server gives them."""
 
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Protocol
 
 import httpx2
 
-from greenroom.actors.core.ref import Ref
-from greenroom.actors.requests.generation import Generation
 from greenroom.http.terminal.chosen_server import ChosenServer, socket_path
 from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events.events import (
@@ -19,15 +16,13 @@ from greenroom.schemas.events.events import (
     Failed,
     Finished,
     InferenceEvent,
+    QueueStatus,
     ReasoningDelta,
     TextDelta,
     Usage,
 )
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import Message
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 TemplateOptions = Mapping[str, Any]
 
@@ -36,36 +31,12 @@ WHOLE_CONTEXT = 2**31 - 1
 
 
 class AnswerSource(Protocol):
-    """A source of responses to a conversation, which leaves out its oldest turns where it is too long."""
+    """A source of responses to a conversation."""
 
     def __call__(
         self, messages: tuple[Message, ...]
     ) -> AbstractAsyncContextManager[AsyncIterable[InferenceEvent]]:
         """Return the events of a response up to Finished or Failed; leaving the context cancels it."""
-
-
-def local_answers(
-    pool: Ref[PoolMessage], options: TemplateOptions, *, sets_length: bool = False
-) -> AnswerSource:
-    """Return a source that runs the system's first model.
-
-    Args:
-        sets_length: True if the settings limit its answers; else an answer may fill the context.
-    """
-
-    @asynccontextmanager
-    async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
-        request = InferenceRequest(
-            id=uuid.uuid4().hex,
-            key=ModelKey("default"),
-            input=ChatInput(messages, template_options=options),
-            overrides={} if sets_length else _whole_context(messages),
-            overflow="drop_oldest",
-        )
-        with Generation(pool, request) as generation:
-            yield generation
-
-    return answer
 
 
 def _whole_context(messages: Iterable[Message]) -> Overrides:
@@ -83,17 +54,18 @@ async def open_server(
 
         @asynccontextmanager
         async def answer(messages: tuple[Message, ...]) -> AsyncIterator[AsyncIterable[InferenceEvent]]:
-            fills = server.drops_oldest and not server.sets_length
+            ours = server.drops_oldest
+            fills = ours and not server.sets_length
             body = {
                 "model": server.model,
                 "messages": [
                     {"role": message.role, "content": chat_content(message)} for message in messages
                 ],
                 "stream": True,
-                "stream_options": {"include_usage": True},
+                "stream_options": {"include_usage": True, **({"include_status": True} if ours else {})},
                 **(_whole_context(messages) if fills else {}),
                 **overrides,
-                **({"truncation": "auto"} if server.drops_oldest else {}),
+                **({"truncation": "auto"} if ours else {}),
                 **({"chat_template_kwargs": dict(options)} if options else {}),
             }
             try:
@@ -124,7 +96,7 @@ def open_client(server: ChosenServer) -> httpx2.AsyncClient:
 
 async def server_events(
     response: httpx2.Response, server: ChosenServer
-) -> AsyncIterator[Mapping[str, Any] | Failed]:
+) -> AsyncGenerator[Mapping[str, Any] | Failed]:
     """Yield the documents of a stream of server-sent events; the last is Failed if it goes wrong."""
     failure: Failed | None = None
     try:
@@ -160,6 +132,8 @@ async def _events(response: httpx2.Response, server: ChosenServer) -> AsyncItera
             continue
         if chunk.get("usage"):
             usage = Usage(chunk["usage"]["prompt_tokens"], chunk["usage"]["completion_tokens"])
+        if waits := chunk.get("queue_status"):
+            yield QueueStatus(waits["status"], 0, waits["model"])
         if dropped := chunk.get("dropped_messages"):
             yield Admitted(usage.prompt, dropped_messages=dropped)
         for choice in chunk.get("choices", ()):

@@ -1,12 +1,12 @@
-"""Choice of a command between a running server and a model that the command loads itself."""
+"""Choice of the running server that a command uses."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import click
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from greenroom.http.process.runtime_file import RunningServer
     from greenroom.http.terminal.admin_client import AdminClient
-    from greenroom.http.terminal.answers import Ask
     from greenroom.http.terminal.chosen_server import ChosenServer, ServedModels
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,18 +50,13 @@ def server_options(command: F) -> F:
 
 
 def choose_server(
-    settings: Settings,
-    model: str | None,
-    kinds: Sequence[ModelType],
-    url: str | None,
-    *,
-    stays_local: bool,
+    settings: Settings, model: str | None, kinds: Sequence[ModelType], url: str | None, *, stays_local: bool
 ) -> ChosenServer | None:
-    """Return the server that a command uses; None to load the model in this process.
+    """Return a server that runs, for a command; None if it needs one of its own.
 
     That is the one at `url`, else a server of this user on this machine that has the model. If one runs that
-    does not have it, a line says so, and the model is loaded here: a command never makes a server unload what
-    others use for a model that the server was not told to serve.
+    does not have it, a line says so: a command never makes a server unload what others use for a model that
+    the server was not told to serve.
 
     Args:
         model: Name of the model on the command line, if given.
@@ -107,30 +101,6 @@ def listing_server(settings: Settings, url: str | None, *, stays_local: bool) ->
         return None
     place = url or address_of_running()
     return None if place is None else AdminClient(place.removesuffix("/v1"))
-
-
-def run_with_answers(
-    server: ChosenServer | None, settings: Settings, run: Callable[[Ask], Awaitable[int]]
-) -> NoReturn:
-    """Run a command on a server, or with a system of its own, and end the process with its exit status.
-
-    Args:
-        run: Function that runs it with a way to ask the model, and returns the exit status.
-    """
-    from greenroom.http.process.command_run import run_command, run_with_system
-
-    if server is None:
-        from greenroom.http.terminal.answers import ask_pool
-
-        run_with_system(settings, lambda system: run(ask_pool(system.pool)))
-
-    from greenroom.http.terminal.server_answers import open_answers
-
-    async def run_on_server() -> int:
-        async with open_answers(server) as ask:
-            return await run(ask)
-
-    run_command(run_on_server)
 
 
 def _named_server(url: str, model: str | None) -> ChosenServer:

@@ -6,17 +6,10 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TypeVar
 
 import attrs
 
-from greenroom.http.terminal.answers import Ask
 from greenroom.http.terminal.standard_streams import read_lines
-from greenroom.schemas.events.events import Failed
-from greenroom.schemas.messages.requests import RequestInput
-from greenroom.schemas.problems import ProblemError
-
-E = TypeVar("E")
 
 MAX_LINES = 1_024
 """Largest number of texts per request."""
@@ -84,22 +77,3 @@ def take_group(lines: Iterator[Line]) -> list[Line]:
         if len(group) == MAX_LINES or characters >= MAX_CHARACTERS:
             break
     return group
-
-
-async def results_of(ask: Ask, asked: RequestInput, kind: type[E]) -> list[E]:
-    """Run a request on the first model, and return its events of one type.
-
-    Args:
-        kind: Type of the events to return.
-
-    Raises:
-        ProblemError: The request was refused, or failed.
-    """
-    results: list[E] = []
-    async with ask(asked) as events:
-        async for event in events:
-            if isinstance(event, Failed):
-                raise ProblemError(event.problem)
-            if isinstance(event, kind):
-                results.append(event)
-    return results

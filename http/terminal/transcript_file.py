@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import aclosing
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
+import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from greenroom.http.media.audio.transcript import Transcript, collected_transcript, plain_text
+from greenroom.http.media.audio.language_names import language_code
+from greenroom.http.media.audio.transcript import Task, Transcript, plain_text
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.terminal.answers import Ask
+from greenroom.http.terminal.chosen_server import ChosenServer
 from greenroom.http.terminal.output_file import whole_file
+from greenroom.http.terminal.server_answers import given, open_answers, progress_of
 from greenroom.http.terminal.standard_streams import try_print
-from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress
+from greenroom.schemas.events.events import PromptProgress, Usage
+from greenroom.schemas.events.result_events import Recording, Segment, Word
 from greenroom.schemas.messages.requests import TranscriptionInput
-from greenroom.schemas.problems import internal_error
 
 
 async def transcribe_to_file(
-    ask: Ask, asked: TranscriptionInput, form: str, output: Path | None, console: Console
+    server: ChosenServer, asked: TranscriptionInput, form: str, output: Path | None, console: Console
 ) -> int:
     """Write the transcript of a recording; return the exit status.
 
@@ -34,26 +41,70 @@ async def transcribe_to_file(
         ClickException: The transcription failed, or the file cannot be written.
     """
     if output is None:
-        printed = try_print(_formatted(await _transcribe(ask, asked, console), form))
+        printed = try_print(_formatted(await _transcribe(server, asked, console), form))
         return ExitStatus.DONE if printed else ExitStatus.FAILED
     with whole_file(output) as file:
-        file.write(_formatted(await _transcribe(ask, asked, console), form).encode())
+        file.write(_formatted(await _transcribe(server, asked, console), form).encode())
     return ExitStatus.DONE
 
 
-async def _transcribe(ask: Ask, asked: TranscriptionInput, console: Console) -> Transcript:
-    events: list[InferenceEvent] = []
-    with _HearingProgress(console) as progress:
-        async with ask(asked) as heard:
-            async for event in heard:
-                progress.show(event)
-                match event:
-                    case Failed(problem):
-                        raise click.ClickException(problem.detail)
-                    case Finished(usage=usage):
-                        return collected_transcript(asked.task, events, usage)
-                events.append(event)
-    raise click.ClickException(internal_error().detail)
+async def _transcribe(server: ChosenServer, asked: TranscriptionInput, console: Console) -> Transcript:
+    recording = Path(asked.file)
+    try:
+        file = await trio.to_thread.run_sync(recording.open, "rb")
+    except OSError as error:
+        raise click.ClickException(f"{recording}: {error.strerror or error}") from error
+    fields = {
+        "model": server.model,
+        "response_format": "verbose_json",
+        "prompt": asked.prompt,
+        **({"timestamp_granularities[]": ["segment", "word"]} if asked.word_timestamps else {}),
+        **given(language=asked.language, temperature=asked.temperature),
+    }
+    path = f"/v1/audio/{'translations' if asked.task == 'translate' else 'transcriptions'}"
+    form: dict[str, Any] = {"data": fields, "files": {"file": (recording.name, file)}}
+    read = partial(_transcript, task=asked.task)
+    with file, _HearingProgress(console) as progress:
+        async with open_answers(server) as answers:
+            if not server.drops_oldest:  # another program, whose transcripts come without progress
+                return await answers.read(path, read, **form)
+            document: Mapping[str, Any] = {}
+            fields["stream"] = "true"
+            async with aclosing(answers.stream(path, **form)) as documents:
+                async for document in documents:
+                    progress.show(progress_of(document))
+            try:
+                return read(document)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise answers.unreadable() from error
+
+
+def _transcript(document: Mapping[str, Any], task: Task) -> Transcript:
+    recording = Recording(document["duration"], language_code(document["language"]))
+    segments = tuple(
+        Segment(
+            segment["text"],
+            tokens=tuple(segment["tokens"]),
+            words=tuple(
+                Word(word["word"], word["start"], word["end"], word["probability"])
+                for word in segment.get("words", ())
+            ),
+            **{name: segment[name] for name in _SEGMENT_NUMBERS},
+        )
+        for segment in document.get("segments", ())
+    )
+    return Transcript(task, recording, segments, Usage(0, 0))
+
+
+_SEGMENT_NUMBERS = (
+    "start",
+    "end",
+    "avg_logprob",
+    "compression_ratio",
+    "no_speech_prob",
+    "temperature",
+    "seek",
+)
 
 
 def _formatted(transcript: Transcript, form: str) -> str:
@@ -83,9 +134,9 @@ class _HearingProgress(Progress):
         super().__init__(*columns, console=console, transient=True, disable=not console.is_terminal)
         self._bar = self.add_task("loading", total=None)
 
-    def show(self, event: InferenceEvent) -> None:
+    def show(self, heard: PromptProgress | None) -> None:
         """Update the progress bar."""
-        if isinstance(event, PromptProgress):
+        if heard is not None:
             self.update(
-                self._bar, description="listening", completed=event.processed, total=event.total or None
+                self._bar, description="listening", completed=heard.processed, total=heard.total or None
             )

@@ -9,7 +9,7 @@ from greenroom.http.errors.answer_cut import AnswerCutError
 from greenroom.http.errors.openai_errors import error_event
 from greenroom.http.media.audio.audio_encoder import AudioEncoder
 from greenroom.http.media.audio.audio_formats import AudioFormat
-from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, Usage
 from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
@@ -92,6 +92,9 @@ class SpeechEvents:
         match event:
             case AudioChunk(samples, rate):
                 return _delta(self._encoder.encode(samples, rate))
+            case PromptProgress(processed, total):
+                told = {"processed": processed, "total": total}
+                return data_event({"type": "speech.audio.delta", "audio": "", "prompt_progress": told})
             case Finished(usage=usage):
                 self.finished = True
                 return _delta(self._encoder.finish()) + _done(usage)

@@ -7,9 +7,9 @@ from typing import Any
 from greenroom.http.encoding.server_sent_events import SERVER_SENT_EVENTS, data_event
 from greenroom.http.errors.openai_errors import error_event
 from greenroom.http.media.audio.language_names import language_name
-from greenroom.http.media.audio.transcript import Transcript
-from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
-from greenroom.schemas.events.result_events import Segment
+from greenroom.http.media.audio.transcript import Task, Transcript, collected_transcript
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, Usage
+from greenroom.schemas.events.result_events import Recording, Segment
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import Problem
 
@@ -25,7 +25,7 @@ def content_type(response_format: str) -> str | None:
 def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[str, Any]:
     """Return a transcript as `json` or `verbose_json`."""
     usage = usage_of(transcript.usage)
-    if wire.response_format == "json":
+    if wire.response_format != "verbose_json":
         return {"text": transcript.text, "usage": usage}
     recording = transcript.recording
     document: dict[str, Any] = {
@@ -53,14 +53,20 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 
 
 class TranscriptEvents:
-    """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`."""
+    """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`.
+
+    Args:
+        wire: Form of the request; `verbose_json` adds progress and ends with the whole document.
+    """
 
     content_type = SERVER_SENT_EVENTS
     has_news = False
 
-    def __init__(self) -> None:
+    def __init__(self, wire: TranscriptionRequest, task: Task) -> None:
         self.finished = False
+        self._wire, self._task = wire, task
         self._text: list[str] = []
+        self._events: list[Recording | Segment] = []
 
     def opening(self) -> bytes:
         """Return no bytes."""
@@ -72,7 +78,12 @@ class TranscriptEvents:
 
     def event(self, event: InferenceEvent) -> bytes:
         """Return the server-sent event for an inference event."""
+        if isinstance(event, Recording | Segment):
+            self._events.append(event)
         match event:
+            case PromptProgress(processed, total) if self._wire.response_format == "verbose_json":
+                told = {"processed": processed, "total": total}
+                return data_event({"type": "transcript.text.delta", "delta": "", "prompt_progress": told})
             case Segment(text):
                 # The final text has no leading space, and the deltas must add up to it.
                 delta = text if self._text else text.lstrip()
@@ -80,8 +91,8 @@ class TranscriptEvents:
                 return data_event({"type": "transcript.text.delta", "delta": delta})
             case Finished(usage=usage):
                 self.finished = True
-                text = "".join(self._text).strip()
-                return data_event({"type": "transcript.text.done", "text": text, "usage": usage_of(usage)})
+                transcript = collected_transcript(self._task, self._events, usage)
+                return data_event({"type": "transcript.text.done", **json_document(transcript, self._wire)})
             case Failed(problem):
                 return self.failure(problem)
         return b""

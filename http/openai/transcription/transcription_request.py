@@ -24,11 +24,9 @@ _UNSUPPORTED = {
     "keywords": "put words that are to be recognized into `prompt`",
 }
 """Official fields that are refused -> reason."""
-_ONLY_TRANSCRIPTIONS = ("language", "stream", "timestamp_granularities", "chunking_strategy")
-"""Official fields that translations do not have."""
 
 
-def parse_transcription_form(form: Form, task: Task) -> TranscriptionRequest:
+def parse_transcription_form(form: Form) -> TranscriptionRequest:
     """Return the fields of a form; unknown ones are ignored.
 
     Raises:
@@ -42,10 +40,6 @@ def parse_transcription_form(form: Form, task: Task) -> TranscriptionRequest:
     for name, why in _UNSUPPORTED.items():
         if any(fields.get(name, ())):
             raise invalid(f"`{name}` is not supported: {why}.", name)
-    if task == "translate":
-        for name in _ONLY_TRANSCRIPTIONS:
-            if name in fields and fields[name] != ["false"]:
-                raise invalid(f"`{name}` is a field of transcriptions; translations do not have it.", name)
     _check_chunking(fields)
     return _checked(
         TranscriptionRequest(
@@ -91,8 +85,9 @@ def _checked(wire: TranscriptionRequest) -> TranscriptionRequest:
     if wire.timestamp_granularities and wire.response_format != "verbose_json":
         detail = "`timestamp_granularities[]` needs `response_format` to be 'verbose_json'."
         raise invalid(detail, "timestamp_granularities[]")
-    if wire.stream and wire.response_format not in ("json", "text"):
-        raise invalid("With `stream`, `response_format` must be 'json' or 'text'.", "response_format")
+    if wire.stream and wire.response_format in ("srt", "vtt"):
+        detail = "With `stream`, `response_format` must be 'json', 'text' or 'verbose_json'."
+        raise invalid(detail, "response_format")
     if wire.language is not None and len(wire.language) > _MAX_LANGUAGE:
         raise invalid("`language` must be a code of ISO 639-1, such as 'en'.", "language")
     return wire

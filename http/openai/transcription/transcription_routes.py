@@ -17,6 +17,7 @@ from greenroom.http.answering.protocols.route_description import (
 )
 from greenroom.http.answering.requests.current_request import request_client, request_id
 from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.streaming.event_stream import ThreadedEventStream
 from greenroom.http.media.audio.transcript import Task, collected_transcript, plain_text
 from greenroom.http.openai.transcription.transcription_formatter import (
     TranscriptEvents,
@@ -28,7 +29,6 @@ from greenroom.http.openai.transcription.transcription_request import (
     transcription_request,
 )
 from greenroom.schemas.events.result_events import Recording, Segment
-from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import missing
 
@@ -46,37 +46,30 @@ def transcription_routes(services: RouteServices) -> Blueprint:
         problems=ANSWERED_BY_A_MODEL,
     )
     async def transcriptions() -> Response:
-        wire, asked = await _read(services, "transcribe")
-        if wire.stream:
-            return await stream_request(services, asked, TranscriptEvents())
-        return await _answer(services, wire, asked, "transcribe")
+        return await _answer(services, "transcribe")
 
     @routes.post("/v1/audio/translations")
     @described(
         "Translate a recording into English",
         body=TranscriptionRequest,
         body_media=FORM,
-        media=(JSON, TEXT),
+        media=(JSON, TEXT, EVENTS),
         problems=ANSWERED_BY_A_MODEL,
     )
     async def translations() -> Response:
-        wire, asked = await _read(services, "translate")
-        return await _answer(services, wire, asked, "translate")
+        return await _answer(services, "translate")
 
     return routes
 
 
-async def _read(services: RouteServices, task: Task) -> tuple[TranscriptionRequest, InferenceRequest]:
+async def _answer(services: RouteServices, task: Task) -> Response:
     form = await services.read_form()
-    wire = parse_transcription_form(form, task)
+    wire = parse_transcription_form(form)
     if form.file is None:
         raise missing("file")
-    return wire, transcription_request(wire, str(form.file.path), task, request_id(), request_client())
-
-
-async def _answer(
-    services: RouteServices, wire: TranscriptionRequest, asked: InferenceRequest, task: Task
-) -> Response:
+    asked = transcription_request(wire, str(form.file.path), task, request_id(), request_client())
+    if wire.stream:
+        return await stream_request(services, asked, TranscriptEvents(wire, task), body=ThreadedEventStream)
     results = await collect_results(services.refs.pool, asked, Recording, Segment)
     transcript = collected_transcript(task, results.events, results.finished.usage)
     text_type = content_type(wire.response_format)

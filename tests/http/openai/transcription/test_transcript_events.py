@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from openai.types.audio import TranscriptionTextDeltaEvent
 
 from greenroom.http.openai.transcription.transcription_formatter import TranscriptEvents
-from greenroom.schemas.events.events import Failed, Finished, Timing, Usage
-from greenroom.schemas.events.result_events import Segment
+from greenroom.schemas.events.events import Failed, Finished, PromptProgress, Timing, Usage
+from greenroom.schemas.events.result_events import Recording, Segment
+from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import invalid
 
 
-def document(event: bytes) -> dict[str, object]:
+def document(event: bytes) -> dict[str, Any]:
     assert event.startswith(b"data: ")
     assert event.endswith(b"\n\n")
-    found: dict[str, object] = json.loads(event.removeprefix(b"data: "))
+    found: dict[str, Any] = json.loads(event.removeprefix(b"data: "))
     return found
 
 
 def test_a_client_that_waits_is_sent_events_and_no_comments() -> None:
-    events = TranscriptEvents()
+    events = TranscriptEvents(TranscriptionRequest("default"), "transcribe")
     sent = [
         events.heartbeat(),
         events.event(Segment(" One", 0.0, 1.0)),
@@ -33,8 +35,24 @@ def test_a_client_that_waits_is_sent_events_and_no_comments() -> None:
     assert events.finished
 
 
+def test_a_verbose_stream_tells_its_progress_and_ends_with_the_whole_document() -> None:
+    wire = TranscriptionRequest("default", response_format="verbose_json")
+    events = TranscriptEvents(wire, "translate")
+    told = document(events.event(PromptProgress(30, 90)))
+    assert (told["delta"], told["prompt_progress"]) == ("", {"processed": 30, "total": 90})
+    events.event(Recording(2.0, "fr"))
+    events.event(Segment(" One", 0.0, 1.0))
+    finished = document(events.event(Finished("stop", Usage(heard=2.0), Timing())))
+    assert (finished["type"], finished["task"], finished["language"]) == (
+        "transcript.text.done",
+        "translate",
+        "french",
+    )
+    assert [segment["text"] for segment in finished["segments"]] == [" One"]
+
+
 def test_a_failure_is_an_event_that_ends_it() -> None:
-    events = TranscriptEvents()
+    events = TranscriptEvents(TranscriptionRequest("default"), "transcribe")
     failed = document(events.event(Failed(invalid("`file` is cut off.", "file").problem)))
     assert failed["type"] == "error"
     assert events.finished
