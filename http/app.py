@@ -69,7 +69,6 @@ def closing_responses(services: RouteServices) -> ClosingResponses:
 
 
 def error_shapes(path: str, headers: Headers) -> ErrorMembers:
-    """Return the error format for a request."""
     return protocol_of(path, headers, PROTOCOLS).error_members
 
 

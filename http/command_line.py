@@ -93,7 +93,6 @@ class EngineModels:
     """Models and devices of this machine as the engine finds them; implements `LocalModels`."""
 
     def has_gpu(self) -> bool:
-        """Return whether MLX finds a GPU."""
         from greenroom.engine.loading import devices
 
         return devices.has_gpu()

@@ -123,7 +123,6 @@ def not_here(model: str) -> Problem:
 
 
 def adapter_not_found(adapter: str, model: str) -> Problem:
-    """Return the 404 for an adapter that a model does not have."""
     detail = f"The model '{model}' has no adapter '{adapter}' here. Leave it out to use the model alone."
     return Problem(404, "adapter_not_found", detail, "adapter")
 
@@ -225,7 +224,6 @@ def model_hung(model: str, seconds: float | None = None) -> Problem:
 
 
 def model_pinned(model: str) -> Problem:
-    """Return the problem of a client's request to unload a model that the operator has pinned."""
     detail = f"The model '{model}' is pinned by the operator's settings, so requests do not unload it."
     return Problem(409, "model_pinned", detail, "model")
 
@@ -278,13 +276,11 @@ def tokenizers_hung(model: str, threads: int) -> Problem:
 
 
 def lookup_hung(seconds: float) -> Problem:
-    """Return the problem of a disk that does not respond to a model lookup in time."""
     detail = f"Looking for the model took longer than {seconds:g} seconds; the disk may not respond."
     return Problem(503, "lookup_hung", detail, retry_after=30)
 
 
 def draining() -> Problem:
-    """Return the problem of a server that is shutting down."""
     return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
 
 
@@ -295,13 +291,11 @@ def device_lost(why: str) -> Problem:
 
 
 def too_many_connections() -> Problem:
-    """Return the problem of a connection beyond the limit."""
     detail = "Too many connections are open; try again shortly."
     return Problem(503, "too_many_connections", detail, retry_after=1)
 
 
 def queue_full(model: str, waiting: int, retry_after: int) -> Problem:
-    """Return the problem of a request that exceeds the length of a model's queue."""
     detail = f"{waiting} requests are already waiting for '{model}'."
     return Problem(503, "queue_full", detail, retry_after=retry_after)
 

@@ -48,7 +48,6 @@ def json_type(value: Any) -> str:
 
 
 def wrong_type(expected: str, value: Any) -> WireError:
-    """Return the error for a value of the wrong JSON type."""
     return WireError(f"must be {expected}, but is {json_type(value)}")
 
 

@@ -81,7 +81,6 @@ class AuditBook:
         return len(self._open)
 
     def begin(self, request_id: str, protocol: str, route: str) -> None:
-        """Open the row of a request."""
         row = AuditRow(request_id, self._clock(), "", protocol, _bounded(route), "", None, "answered", 0.0)
         self._open[request_id] = _Open(row, self._timer())
 

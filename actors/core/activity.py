@@ -49,7 +49,6 @@ class Activity:
             self._tell()
 
     def set_importing(self, importing: bool) -> None:
-        """Record that an import begins or ends."""
         with self._lock:
             self._imports += 1 if importing else -1
         self._tell()

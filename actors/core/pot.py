@@ -53,7 +53,6 @@ class Pot:
         return share_left(self._most, self.total + others_wait, own)
 
     def held(self, client: str) -> int:
-        """Return the amount that a client holds."""
         return self._held[_name(client)]
 
     def take(self, client: str, amount: int = 1) -> None:
@@ -61,7 +60,6 @@ class Pot:
         self._held[_name(client)] += amount
 
     def give_back(self, client: str, amount: int = 1) -> None:
-        """Release what a client has taken."""
         self._held[_name(client)] -= amount
         self._held += Counter()  # drops who holds nothing
 

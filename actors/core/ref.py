@@ -104,7 +104,6 @@ class Control(Generic[R]):
             self._token.run_sync_soon(self.send, report)
 
     async def receive(self) -> R | Envelope[Any]:
-        """Return the next message or report."""
         received: R | Envelope[Any] = await self._receiver.receive()
         return received
 

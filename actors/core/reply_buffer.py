@@ -79,7 +79,6 @@ class ReplyBuffer:
         self._items.append(_Item(event, []))
 
     def pop(self) -> Any:
-        """Remove and return the oldest event."""
         return self._items.popleft().result()
 
     def drain(self) -> Iterator[Any]:

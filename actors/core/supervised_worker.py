@@ -87,7 +87,6 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
 
     @property
     def active(self) -> bool:
-        """True while a thread is borrowed."""
         return self._loop is not None
 
     def start(self) -> None:

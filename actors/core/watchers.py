@@ -26,7 +26,6 @@ class Watchers:
         return bool(self._replies)
 
     def add(self, reply: Reply) -> None:
-        """Add a reader of further news."""
         self._replies.append(reply)
 
     def tell(self, news: Any) -> None:
@@ -38,7 +37,6 @@ class Watchers:
                 reply.fail(_SHUT_OUT)
 
     def end(self, problem: Problem) -> None:
-        """End the streams of all readers."""
         replies, self._replies = self._replies, []
         for reply in replies:
             reply.fail(problem)

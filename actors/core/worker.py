@@ -187,7 +187,6 @@ class Workers:
         return Counter(loan.owner for worker, loan in quarantined if purpose in (None, worker.purpose))
 
     def statistics(self) -> WorkersStatistics:
-        """Return a snapshot for operators and tests."""
         replaced = self._replacements.replaced
         working = sum(not loan.heartbeat.paused for loan in self._lent.values())
         return WorkersStatistics(len(self._lent), len(self._free), len(self._quarantined), replaced, working)

@@ -79,7 +79,6 @@ class Pull:
         )
 
     def stop(self) -> None:
-        """Cancel the fetch."""
         self.cancelled = True
         if self.cancel is not None:
             self.cancel()
@@ -115,11 +114,9 @@ class PullTable:
         return pull
 
     def is_running(self, hub_id: str) -> bool:
-        """Return whether a model is being fetched."""
         return any(each.state == "running" and each.wish.hub_id == hub_id for each in self._pulls.values())
 
     def find(self, ident: str) -> Pull | None:
-        """Return a fetch by its id."""
         return self._pulls.get(ident)
 
     def leave(self, pull: Pull, reply: Reply) -> None:
@@ -168,7 +165,6 @@ class PullTable:
         return Pulls(tuple(pull.status for pull in self._pulls.values()), dict(self._ended))
 
     def fail_all(self, problem: Problem) -> None:
-        """Fail all who wait for a fetch."""
         for pull in self._pulls.values():
             _answer([*pull.replies, *pull.cancellers], problem)
         self._watchers.end(problem)

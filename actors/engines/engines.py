@@ -68,7 +68,6 @@ class OpenedModel:
 
     @property
     def sized(self) -> Sized:
-        """The report of its size."""
         return Sized(self.need.granted, self.need.limit, self.need.estimated)
 
 

@@ -55,7 +55,6 @@ class NamedModels:
 
     @property
     def model_dirs(self) -> tuple[str, ...]:
-        """The operator's folders of models."""
         return self._settings.model_dir
 
     def rescan(self) -> None:

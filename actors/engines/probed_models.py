@@ -37,7 +37,6 @@ class ProbedModels:
             return self._records.get(model)
 
     def record(self, findings: ProbedCapabilities) -> None:
-        """Record a new probe's findings about a model."""
         with self._lock:
             self._records[findings.model_id] = findings
 

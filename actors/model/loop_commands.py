@@ -18,7 +18,6 @@ class Submit:
 
     @property
     def request_id(self) -> str:
-        """The engine's id of the request."""
         return self.request.id
 
 

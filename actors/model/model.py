@@ -90,7 +90,6 @@ class Model:
         self._requests = ModelRequests(*puts, report, log, records_of(engines))
 
     def send(self, command: ModelCommand) -> None:
-        """Queue a command for execution after the earlier ones."""
         self._control.send(command)
 
     async def run(self) -> None:

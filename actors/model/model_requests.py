@@ -173,7 +173,6 @@ class ModelRequests:
             running.fail(problem)
 
     def fail_unprepared(self, problem: Problem) -> None:
-        """Fail the requests that are not prepared yet."""
         for preparation in self._preparations.remove_pending():
             preparation.reply.fail(problem)
 

@@ -122,7 +122,6 @@ class PromptQueue(Generic[T]):
             return _take(self._long) if self._long else None
 
     def clear(self) -> list[T]:
-        """Remove and return all queued prompts."""
         with self._changed:
             return [queued.prompt for queued in (*self._short.clear(), *self._long.clear())]
 

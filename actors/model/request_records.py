@@ -96,7 +96,6 @@ class RequestRecords:
 
 
 def records_of(engines: Engines) -> RequestRecords:
-    """Return the records that engines keep of their requests."""
     log = get_logger(actor="model") if engines.settings.log_content else None
     return RequestRecords(engines.inspector, engines.audit, engines.meter, log)
 

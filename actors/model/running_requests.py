@@ -105,7 +105,6 @@ class RunningRequest:
         return kept
 
     def fail(self, problem: Problem) -> None:
-        """Fail the request's reply."""
         self.problem = self.problem or problem
         self.reply.fail(problem)
 
@@ -213,5 +212,4 @@ class RunningRequests:
         self._by_id = {**first, **self._by_id}
 
     def all(self) -> list[RunningRequest]:
-        """Return all unfinished requests."""
         return list(self._by_id.values())

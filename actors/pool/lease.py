@@ -92,5 +92,4 @@ class Granted(Grant):
     lease: Lease
 
     def close(self) -> None:
-        """Release the slots."""
         self.lease.close()

@@ -60,7 +60,6 @@ class Ledger:
 
     @property
     def records(self) -> Collection[ModelRecord]:
-        """Records of all known models."""
         return self._records.values()
 
     @property

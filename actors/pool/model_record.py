@@ -140,7 +140,6 @@ class ModelRecord:
 
     @property
     def key(self) -> ModelKey:
-        """Key of the model."""
         return self.use.key
 
     @property
@@ -157,7 +156,6 @@ class ModelRecord:
 
     @property
     def used_slots(self) -> int:
-        """Number of slots held by leases."""
         return sum(lease.slots for lease in self.leases)
 
     @property

@@ -57,7 +57,6 @@ class PoolOverview:
 
     @property
     def waiting(self) -> bool:
-        """True if any request waits."""
         return any(record.use.waiting for record in self._ledger.records)
 
     @property
@@ -117,7 +116,6 @@ class PoolOverview:
             _end(record, state, ticket, problem)
 
     def end_watches(self, problem: Problem) -> None:
-        """End the streams of all readers of news."""
         self._ended = problem
         self._watchers.end(problem)
 

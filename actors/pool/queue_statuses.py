@@ -26,7 +26,6 @@ class WaitingRoom:
 
     @property
     def loading(self) -> list[ModelRecord]:
-        """Models that are opened or loaded."""
         return [record for record in self.records if record.loading]
 
     @property

@@ -174,7 +174,6 @@ class TicketQueue:
         return sum(taken >= free_slots for taken in beginnings)
 
     def clear(self) -> list[Ticket]:
-        """Remove and return all tickets."""
         tickets, self._tickets = self._tickets, []
         return tickets
 

@@ -52,7 +52,6 @@ class UnloadRequests:
                 reply.end()
 
     def fail_all(self, problem: Problem) -> None:
-        """Fail all requests."""
         for key in [*self._waiting]:
             self._fail(key, problem)
 

@@ -35,7 +35,6 @@ class WaitingTimes:
         self._awaited = awaited
 
     def end(self) -> Waits:
-        """Return the waits so far."""
         if self._awaited is not None:
             self._add(self._awaited)
         return self._waits

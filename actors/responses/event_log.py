@@ -36,7 +36,6 @@ class EventLog:
         self.changed.unpark_all()
 
     def end(self, event: RunEvent) -> None:
-        """Append the last entry."""
         self.ended = True
         self.append(event)
 

@@ -84,7 +84,6 @@ class Subscribed(Grant):
     response: StoredResponse | None
 
     def close(self) -> None:
-        """Close the subscription."""
         self.subscription.close()
 
 

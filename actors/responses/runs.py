@@ -51,7 +51,6 @@ class Runs:
         return self._by_id.get((owner, response))
 
     def remove(self, run: Run) -> None:
-        """Remove a run that has ended."""
         message = run.message
         if self._by_id.pop((message.owner, message.id), None) is not None and message.background:
             self._background.give_back(message.request.client)

@@ -48,7 +48,6 @@ class OpenStore:
         self.keys.wait_for_others(seconds)
 
     def close(self) -> None:
-        """Close the connections."""
         self.connection.close()
         self.keys.close()
 

@@ -103,7 +103,6 @@ class StoreLoop:
         self._open: OpenStore | None = None
 
     def put(self, job: Job) -> None:
-        """Queue a job."""
         self._jobs.put(job)
 
     def end(self) -> None:

@@ -43,7 +43,6 @@ class StoreWorker(SupervisedWorker[StoreLoop, Job]):
         return True
 
     def record_answered(self, job: Job) -> None:
-        """Record that a message has been answered."""
         self._jobs.discard(job)
 
     def _open_loop(self) -> StoreLoop:

@@ -172,7 +172,6 @@ class Turn:
         return [call for call in self.calls if call.name in self._own]
 
     def message(self) -> Message:
-        """Return the turn as a message of the history."""
         text, reasoning = "".join(self._texts), "".join(self._reasoning)
         content = (TextPart(text),) if text else ()
         return Message("assistant", content, reasoning=reasoning or None, tool_calls=tuple(self.calls))

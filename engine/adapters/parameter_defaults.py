@@ -27,7 +27,6 @@ def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:
 
 
 def configured_parameters(settings: Settings) -> Overrides:
-    """Return the generation parameters that the operator has set."""
     names = (field.name for field in attrs.fields(GenerationParameters))
     values = {name: getattr(settings, name, None) for name in names}
     return {name: value for name, value in values.items() if value is not None}

@@ -42,7 +42,6 @@ class CatalogEntry:
 
 
 def entry_of_folder(folder: Path, model: str) -> CatalogEntry:
-    """Return the entry of a local folder."""
     owner = model.partition("/")[0] if "/" in model else "greenroom"
     return CatalogEntry(model, folder, _modified_at(folder), owner, stamp=fingerprint(folder))
 

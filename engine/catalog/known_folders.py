@@ -35,7 +35,6 @@ class KnownFolders:
         return found
 
     def is_usable(self, entry: CatalogEntry) -> bool:
-        """Return whether a model's files are usable."""
         return isinstance(self.record_of(entry), CapabilityRecord)
 
     def _detect(self, folder: Path, name: str, allow_vision: bool) -> CapabilityRecord | Problem:

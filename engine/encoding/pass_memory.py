@@ -85,6 +85,5 @@ class PassMemory:
         self._kept = mx.get_cache_memory()
 
     def close(self) -> None:
-        """Release everything."""
         self.share.close()
         mx.clear_cache()

@@ -101,7 +101,6 @@ class Batch:
 
     @property
     def rows(self) -> list[Row]:
-        """The rows themselves."""
         return [job.prepared.rows[index] for job, index in self.members]
 
     def fill(self, jobs: Sequence[Job], max_rows: int, free_padding: float, max_padding: float = 0) -> None:
@@ -155,7 +154,6 @@ class RowQueue:
         return request_id in self._jobs
 
     def add(self, job: Job) -> None:
-        """Add a request."""
         self._jobs[job.request.id] = job
         self._queue.add(job)
 

@@ -46,7 +46,6 @@ class StepSemaphore:
             self._count(-1)
 
     def release(self) -> None:
-        """Release the semaphore."""
         self._free.release()
 
     def _count(self, change: int) -> None:

@@ -26,12 +26,10 @@ class TimeBudget:
         self._ends = 0.0
 
     def begin(self) -> None:
-        """Start a turn."""
         self._ends = self._clock() + BUDGET_SECONDS
 
     @property
     def is_over(self) -> bool:
-        """True if the budget is spent."""
         return self._clock() >= self._ends
 
     @property

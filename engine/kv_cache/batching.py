@@ -70,7 +70,6 @@ class _UnmergeableCaches:
         return made
 
     def make(self) -> Cache:
-        """Return a cache as the model itself makes it."""
         return list(self._make() if self._make is not None else (made() for made in self._classes))
 
 

@@ -34,7 +34,6 @@ class KnownLengths:
 
 
 def new_cache(model: Any) -> Cache:
-    """Return an empty plain cache."""
     from mlx_lm.models.cache import make_prompt_cache
 
     return list(make_prompt_cache(model))

@@ -51,13 +51,11 @@ def import_text_libraries() -> None:
 
 
 def import_encoder_libraries() -> None:
-    """Import the libraries of embedding and reranking models."""
     _import_once("mlx_lm")
     _import_once("mlx_vlm.embedding_loader")
 
 
 def import_vision_libraries() -> None:
-    """Import the libraries of vision models."""
     _import_once("mlx_lm")
     _import_once("mlx_vlm.utils")
 
@@ -95,7 +93,6 @@ def _keep_file_limit() -> Iterator[None]:
 
 
 def import_grammar_library() -> None:
-    """Import the library for constrained decoding."""
     with importing():
         import llguidance  # noqa: F401
 

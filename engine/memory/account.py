@@ -164,7 +164,6 @@ class MemoryAccount:
                 self.request_eviction(requester, used - self.present_limit)
 
     def next_reservation_order(self) -> int:
-        """Return a number larger than all before."""
         return next(self._reservation_orders)
 
     def record_change(self, share: Charges) -> list[HeldPiece]:
@@ -209,6 +208,5 @@ class MemoryAccount:
         return sum(share.running for share in self._shares if share is not requester)
 
     def close(self, share: Charges) -> None:
-        """Remove a share."""
         if share in self._shares:
             self._shares.remove(share)

@@ -74,7 +74,6 @@ class BufferBudget:
             part.on_request()
 
     def close(self, part: BufferPart) -> None:
-        """Remove a part."""
         if part in self._parts:
             self._parts.remove(part)
 
@@ -130,7 +129,6 @@ class BufferPart:
             return requested
 
     def close(self) -> None:
-        """Release all buffers of the part."""
         with self._lock:
             self.cached = self.running = self.requested = 0
             self._budget.close(self)

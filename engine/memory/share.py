@@ -93,7 +93,6 @@ class Share(Charges):
             return requested
 
     def others_running(self) -> bool:
-        """Return whether other models have running caches."""
         with self._changed:
             return self._account.running_of_others(self) > 0
 

@@ -12,7 +12,6 @@ class HeldText:
         self._pieces: list[str] = []
 
     def add(self, text: str) -> None:
-        """Add a piece of text."""
         if text:
             self._pieces.append(text)
 

@@ -92,7 +92,6 @@ class StreamProcessor:
 
     @property
     def has_tool_calls(self) -> bool:
-        """True if at least one tool call was emitted."""
         return self._call >= 0
 
     @property

@@ -30,7 +30,6 @@ class EmbeddingProbe:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """One question for two vectors."""
         return (Question(EmbeddingInput(_TEXTS)),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
@@ -58,7 +57,6 @@ class RerankProbe:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """One question for two scores."""
         return (Question(ScoreInput(tuple(("Is the sea calm?", text) for text in _TEXTS))),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:

@@ -62,11 +62,9 @@ class TranscriptionProbe:
 
     @property
     def questions(self) -> tuple[Question, ...]:
-        """One question for a transcript."""
         return (Question(TranscriptionInput(str(self.recording))),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
-        """Return the record."""
         return self.known
 
 

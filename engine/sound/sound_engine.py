@@ -92,7 +92,6 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         return bool(self._events or len(self._queue))
 
     def snapshot(self) -> EngineSnapshot:
-        """Return the figures for operators."""
         return _snapshot(list(self._queue), self._share)
 
     def suspend(self) -> Mapping[str, RequestT] | None:
@@ -145,7 +144,6 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         mx.clear_cache()
 
     def _release_model(self) -> None:
-        """Drop the weights."""
         self._model = None
 
     @abstractmethod

@@ -44,7 +44,6 @@ class IdleWork:
             self._check = None
 
     def release(self) -> None:
-        """Release the memory reserved for further passes."""
         self._memory.reclaim()
 
     def _reserve(self, check: BackgroundCheck) -> bool:

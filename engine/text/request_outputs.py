@@ -59,7 +59,6 @@ class RequestOutputs:
         self.events.append((request_id, Failed(problem)))
 
     def emit(self, sequence: Sequence, events: Iterable[InferenceEvent]) -> None:
-        """Emit events of a sequence's request."""
         self.events += [(sequence.request_id, explained(sequence, event)) for event in events]
 
     def pop_events(self) -> Events:

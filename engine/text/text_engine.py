@@ -137,7 +137,6 @@ class TextEngine:
         )
 
     def snapshot(self) -> EngineSnapshot:
-        """Return the figures for operators."""
         return self.statistics().snapshot(self._outputs.usage(), self._outputs.rows())
 
     @discards_if_raised

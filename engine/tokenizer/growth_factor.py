@@ -69,7 +69,6 @@ class _Replacement:
 
     @property
     def all(self) -> str:
-        """All characters of the step."""
         return (self.literal or "") + self.content
 
     @classmethod
@@ -92,7 +91,6 @@ class _Weights:
 
     @property
     def largest(self) -> float:
-        """The largest weight of a character."""
         return max(self._other, *self._of.values())
 
     def go_back(self, step: Mapping[str, Any]) -> None:

@@ -81,7 +81,6 @@ class ImageEncoder:
         return encoding
 
     def keep(self, image: PreparedImage, features: ImageFeatures) -> None:
-        """Insert an image's features into the cache."""
         self._cache.put(image.digest, features)
 
     def embed_tokens(self, tokens: Sequence[int]) -> ImageFeatures:

@@ -44,7 +44,6 @@ class ReasoningSigner:
 
 
 def sign(reasoning: str, *, hidden: bool = False) -> str:
-    """Return the signature of complete reasoning text."""
     signer = ReasoningSigner(hidden)
     signer.add(reasoning)
     return signer.signature()

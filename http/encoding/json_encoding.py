@@ -26,7 +26,6 @@ def json_string(text: str) -> bytes:
 
 
 def json_bytes(value: object) -> bytes:
-    """Return a value as JSON in UTF-8."""
     return _encode(value).encode("utf-8", "backslashreplace")
 
 

@@ -10,5 +10,4 @@ SERVER_SENT_EVENTS = "text/event-stream; charset=utf-8"
 
 
 def data_event(document: Mapping[str, object]) -> bytes:
-    """Return a document as a server-sent event."""
     return b"data: %b\n\n" % json_ascii(document)

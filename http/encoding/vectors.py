@@ -19,7 +19,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 def in_order(vectors: Iterable[Vector]) -> list[Vector]:
-    """Return vectors in the order of their texts."""
     return sorted(vectors, key=lambda vector: vector.index)
 
 

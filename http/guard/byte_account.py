@@ -38,5 +38,4 @@ class ByteAccount:
         self._total += growth
 
     def release(self, holder: Hashable) -> None:
-        """Release a holder's charge."""
         self._total -= self._held.pop(holder, 0)

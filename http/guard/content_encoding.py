@@ -133,7 +133,6 @@ def taken_encodings() -> tuple[str, ...]:
 
 
 def unsupported_encoding(given: str) -> Problem:
-    """Return the problem for a body with an unsupported content coding."""
     taken = ", ".join(taken_encodings())
     detail = f"A body may come in one of {taken} or without Content-Encoding, not in {given!r}."
     return Problem(415, UNSUPPORTED_ENCODING, detail)

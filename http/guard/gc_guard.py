@@ -29,7 +29,6 @@ class GcGuard:
         self._requests = 0
 
     def hold(self, objects: int) -> None:
-        """Add the objects of a request."""
         self._held += objects
         if self._held > MAX_OBJECTS:
             gc.set_threshold(*USUAL[:2], _NEVER)

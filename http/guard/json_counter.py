@@ -178,5 +178,4 @@ class JsonCounter:
 
 
 def complex_body(why: str) -> ProblemError:
-    """Return the error for a body that is too complex to decode."""
     return ProblemError(Problem(413, "body_too_complex", f"The JSON body {why}."))

@@ -132,7 +132,6 @@ class UploadFolder:
         self._held += size
 
     def release(self, size: int) -> None:
-        """Release reserved disk space."""
         self._held -= size
 
 

@@ -54,7 +54,6 @@ class FetchRules:
         return parsed
 
     def trusts(self, host: str) -> bool:
-        """Return whether the operator trusts a host."""
         return host.lower().rstrip(".") in self.hosts
 
     def _parse(self, url: str, field: str | None) -> httpx2.URL:

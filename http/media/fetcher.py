@@ -63,7 +63,6 @@ class Fetcher:
 
     @property
     def under_way(self) -> int:
-        """The number of files that are being fetched."""
         return self._all.borrowed_tokens
 
     async def complete(self, request: InferenceRequest, account: Callable[[], Hold]) -> InferenceRequest:

@@ -169,7 +169,6 @@ def check_total_size(size: int, field: str) -> None:
 
 
 def unknown_file(field: str) -> ProblemError:
-    """Return the error for a file that is referenced by an upload's id."""
     detail = f"`{field}` names an uploaded file, but this server keeps none: send the file itself."
     return invalid(detail, field, "unsupported_parameter")
 

@@ -40,11 +40,9 @@ class AnswerFormatter:
     name: str
 
     def stream(self, _model: str) -> AnswerStream:
-        """Return a formatter for a streamed response."""
         return AnswerStream(self.kind, self.name)
 
     def whole(self, _model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return a complete response as one object."""
         [choice] = choices
         piece = Piece(choice.text, choice.reasoning, choice.tool_calls, choice.logprobs)
         return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
@@ -108,7 +106,6 @@ class AnswerStream(TellsNews):
                 return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of a response that failed."""
         self.finished = True
         return json_bytes({"error": problem.detail}) + b"\n"
 

@@ -28,7 +28,6 @@ class OpenAIModelFormatter:
         return encoded
 
     def one(self, model: ModelDescription, states: States) -> dict[str, Any]:
-        """Return a model's JSON object."""
         return _model(model, states)
 
 

@@ -26,7 +26,6 @@ class HttpRequests:
         self._counts: Counter[Labels] = Counter()
 
     def record(self, request: Request, response: Response) -> None:
-        """Count a response."""
         route = OTHER if request.url_rule is None else request.url_rule.rule
         method = request.method if request.method in _METHODS else OTHER
         self._counts[route, method, f"{response.status_code // 100}xx"] += 1

@@ -98,7 +98,6 @@ class _Signals:
 
     @property
     def received(self) -> bool:
-        """True once a signal has arrived."""
         return self._received.is_set()
 
     async def run(self, run: Callable[[], Awaitable[int]]) -> int:

@@ -14,7 +14,6 @@ class Terminal:
 
     @property
     def is_gone(self) -> bool:
-        """True if the terminal was closed."""
         return self._watched and not _has_terminal()
 
 

@@ -47,7 +47,6 @@ class Shutdown:
 
     @property
     def has_begun(self) -> bool:
-        """True once the process is to end."""
         return self._begun.is_set()
 
     def set_on_signal(self, drain: trio.Event) -> None:

@@ -104,7 +104,6 @@ def _instruction(text: str | None) -> str | None:
 
 
 def _text(document: Document, at: int, fields: tuple[str, ...] | None) -> str:
-    """Return the text of a document's ranked fields."""
     if not fields or fields == ("text",):
         return _field(document.fields, "text", at)
     return "\n".join(f"{field}: {_field(document.fields, field, at)}" for field in fields)

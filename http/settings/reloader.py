@@ -41,7 +41,6 @@ class Reloader:
 
     @property
     def settings(self) -> Settings:
-        """Settings in force."""
         return self._settings
 
     def tell(self, taker: Callable[[Settings], None]) -> None:

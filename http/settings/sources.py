@@ -73,7 +73,6 @@ def settings_options(*names: str) -> Callable[[F], Callable[..., Any]]:
 
 
 def default_file() -> Path:
-    """Return the path of the settings file if none is given."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base, "greenroom", "settings.toml")
 

@@ -29,7 +29,6 @@ class Beat:
     busy: tuple[str, ...] = ()
 
     def to_line(self) -> bytes:
-        """Return the beat as a line for the pipe."""
         names = [name[:_LONGEST_NAME] for name in self.busy[:_MOST_NAMES]]
         fields = {"stage": self.stage, "importing": self.importing, "busy": names}
         return json.dumps(fields, ensure_ascii=False).encode("utf-8", "replace") + b"\n"

@@ -69,7 +69,6 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._process.pid
 
     @property

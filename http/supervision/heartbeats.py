@@ -47,7 +47,6 @@ class Heartbeats:
         self._token = token
 
     def enter(self, stage: Stage) -> None:
-        """Tell the stage of the process."""
         self._tell(lambda beat: attrs.evolve(beat, stage=stage))
 
     def record(self, importing: bool, busy: tuple[str, ...]) -> None:

@@ -21,7 +21,6 @@ class LaunchdAgent:
 
     @property
     def log(self) -> Path:
-        """Path of the log."""
         return Path("~/Library/Logs", f"{_LABEL}.log").expanduser()
 
     def content(self, program: SupervisedProgram) -> bytes:
@@ -46,7 +45,6 @@ class LaunchdAgent:
 
     @property
     def start_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands that start the agent."""
         return (("launchctl", "bootstrap", self._domain, str(self.path)),)
 
     @property
@@ -66,7 +64,6 @@ class LaunchdAgent:
 
     @property
     def status_command(self) -> tuple[str, ...]:
-        """Command that shows the state of the agent."""
         return "launchctl", "print", f"{self._domain}/{_LABEL}"
 
     def logs_command(self, lines: int, follow: bool) -> tuple[str, ...]:
@@ -75,7 +72,6 @@ class LaunchdAgent:
 
     @property
     def advice(self) -> str:
-        """Advice after the installation."""
         return f"It runs while you are logged in; its log is {self.log}."
 
     @property

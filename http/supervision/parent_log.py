@@ -27,15 +27,12 @@ class ParentLog:
     log_level: LogLevel
 
     def info(self, event: str, **fields: Any) -> None:
-        """Log an event of normal operation."""
         self._write("info", event, fields)
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Log an event that an operator should know."""
         self._write("warning", event, fields)
 
     def error(self, event: str, **fields: Any) -> None:
-        """Log a failure."""
         self._write("error", event, fields)
 
     def _write(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:

@@ -20,7 +20,6 @@ class SilenceLimits:
     importing: float = 60.0
 
     def of(self, beat: Beat) -> float:
-        """Return the limit that holds after a sign of life."""
         return self.importing if beat.importing or beat.stage == "starting" else self.serving
 
     @property
@@ -47,7 +46,6 @@ class Silence:
 
     @property
     def beat(self) -> Beat:
-        """The last sign of life."""
         return self._beat
 
     @property
@@ -56,7 +54,6 @@ class Silence:
         return self._seconds
 
     def record(self, beat: Beat) -> None:
-        """Record a sign of life."""
         self._beat, self._seconds = beat, 0.0
 
     def is_too_long(self, now: float) -> bool:

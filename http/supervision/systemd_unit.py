@@ -79,7 +79,6 @@ class SystemdUnit:
 
     @property
     def status_command(self) -> tuple[str, ...]:
-        """Command that shows the state of the unit."""
         return "systemctl", "--user", "status", "--no-pager", _NAME
 
     def logs_command(self, lines: int, follow: bool) -> tuple[str, ...]:
@@ -89,7 +88,6 @@ class SystemdUnit:
 
     @property
     def advice(self) -> str:
-        """Advice after the installation."""
         return "It runs while you are logged in; `loginctl enable-linger` keeps it running always."
 
 

@@ -63,7 +63,6 @@ class Watchers:
         self._systemd.tell("READY=1", f"STATUS=Serving on {', '.join(addresses)}")
 
     def status(self, text: str) -> None:
-        """Tell systemd a line for people."""
         self._systemd.tell(f"STATUS={text}")
 
     def ending(self) -> None:

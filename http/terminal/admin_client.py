@@ -179,7 +179,6 @@ class AdminClient:
         raise ValueError("no answer of a server of ours")
 
     def close(self) -> None:
-        """Close the connection."""
         self._http.close()
 
     def get(self, path: str, *, absent_ok: bool = False) -> Any:

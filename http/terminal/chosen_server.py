@@ -46,7 +46,6 @@ class ChosenServer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The request headers with the API key."""
         return headers_for(self.key)
 
     @property
@@ -104,7 +103,6 @@ class ServedModels:
         )
 
     def close(self) -> None:
-        """Close the connection."""
         self._http.close()
 
     def named(self, name: str) -> Mapping[str, Any] | None:

@@ -71,7 +71,6 @@ class ServerAnswers:
 
 @asynccontextmanager
 async def open_answers(server: ChosenServer) -> AsyncIterator[ServerAnswers]:
-    """Open a server for a command's requests."""
     async with open_client(server) as client:
         yield ServerAnswers(server, client)
 

@@ -54,7 +54,6 @@ async def open_listeners(settings: Settings, inherited: Sequence[socket.socket])
 
 
 def close_listeners(listeners: Sequence[trio.SocketListener]) -> None:
-    """Close the listening sockets."""
     for listener in listeners:
         listener.socket.close()
 
@@ -91,7 +90,6 @@ class AcceptLoop:
 
     @property
     def connections(self) -> int:
-        """The number of open connections."""
         return len(self._connections)
 
     @property

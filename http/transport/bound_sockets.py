@@ -161,7 +161,6 @@ def remove_paths(paths: Iterable[BoundPath]) -> None:
 
 
 def is_present(bound: BoundPath) -> bool:
-    """Return whether a path still leads to its socket."""
     return _file(bound.path) == bound.file
 
 

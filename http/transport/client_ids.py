@@ -38,7 +38,6 @@ class ClientIds:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Response headers that return the ids."""
         fields = {} if self.request_id is None else {"x-client-request-id": self.request_id}
         return fields if self.traceparent is None else {**fields, "traceparent": self.traceparent}
 

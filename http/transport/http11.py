@@ -238,15 +238,12 @@ class Pause:
         self._waiting = trio.CancelScope()
 
     async def clear(self) -> None:
-        """Start another pause."""
         self._waiting = trio.CancelScope()
 
     async def set(self) -> None:
-        """End the pause."""
         self._waiting.cancel("the request before is answered")
 
     def is_set(self) -> bool:
-        """Return whether the pause has ended."""
         return self._waiting.cancel_called
 
     async def wait(self) -> None:

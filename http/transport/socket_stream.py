@@ -96,7 +96,6 @@ class SocketStream:
             raise trio.BrokenResourceError from error
 
     async def wait_readable(self) -> None:
-        """Wait for data or end of file."""
         await trio.lowlevel.wait_readable(self.socket)
 
     def send_eof(self) -> None:

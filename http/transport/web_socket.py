@@ -111,7 +111,6 @@ class WebSocket:
             await self._write(data)
 
     async def close(self, code: int, reason: str) -> None:
-        """Send a close frame."""
         if not self._ended:
             self._ended = True
             await self._write(self._reader.send(CloseConnection(code, reason)))

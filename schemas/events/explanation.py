@@ -119,7 +119,6 @@ class Waits:
     turn: float = 0.0
 
     def plus(self, other: Waits) -> Waits:
-        """Return the sum of both."""
         names = [field.name for field in attrs.fields(Waits)]
         return Waits(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
@@ -139,7 +138,6 @@ class Preemptions:
     seconds: float = 0.0
 
     def plus(self, other: Preemptions) -> Preemptions:
-        """Return the sum of both."""
         return Preemptions(self.count + other.count, self.tokens + other.tokens, self.seconds + other.seconds)
 
 

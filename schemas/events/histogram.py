@@ -40,10 +40,8 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float) -> None:
-        """Count an observation."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._total += value
 
     def snapshot(self) -> HistogramSnapshot:
-        """Return the observations so far."""
         return HistogramSnapshot(self._bounds, tuple(self._counts), self._total)

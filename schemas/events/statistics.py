@@ -82,7 +82,6 @@ class PhaseSeconds:
     decode: float = 0.0
 
     def plus(self, other: PhaseSeconds) -> PhaseSeconds:
-        """Return the sums of both."""
         return PhaseSeconds(self.prefill + other.prefill, self.decode + other.decode)
 
 

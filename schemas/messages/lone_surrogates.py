@@ -47,5 +47,4 @@ def check_text(field: str, value: Any) -> None:
 
 
 def lone_surrogate(field: str) -> ProblemError:
-    """Return the error of a field with half of a surrogate pair."""
     return invalid(f"`{field:.200}` contains half of a surrogate pair, which is not valid text.", field)

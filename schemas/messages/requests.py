@@ -218,5 +218,4 @@ class InferenceRequest:
 
     @property
     def choices(self) -> int:
-        """Number of requested answers."""
         return int(self.overrides.get("n", 1))

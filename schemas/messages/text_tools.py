@@ -35,5 +35,4 @@ def text_tool(name: str, description: str, takes: TextInput, param: str) -> Tool
 
 
 def arguments_of(text: str) -> str:
-    """Return the JSON arguments of a call with this text."""
     return json.dumps({ARGUMENT: text}, ensure_ascii=False)

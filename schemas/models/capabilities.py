@@ -141,10 +141,8 @@ class CapabilityRecord:
 
     @property
     def speaks(self) -> bool:
-        """True if the model converts text to speech."""
         return self.model_type == "speech"
 
     @property
     def transcribes(self) -> bool:
-        """True if the model transcribes speech."""
         return self.model_type == "transcription"

@@ -23,7 +23,6 @@ class TranscriptionRequest:
 
     @property
     def wants_words(self) -> bool:
-        """True if word timestamps are requested."""
         return "word" in self.timestamp_granularities
 
     @property

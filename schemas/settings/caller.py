@@ -50,7 +50,6 @@ class Caller:
 
     @property
     def has_key(self) -> bool:
-        """True if the caller is known by an API key."""
         return self.owner not in (EVERYBODY, STRANGERS)
 
 

@@ -39,7 +39,6 @@ class KeyRecord:
 
     @property
     def id(self) -> str:
-        """The key's id."""
         return self.caller.owner
 
     def opens(self, now: float) -> bool:
@@ -54,12 +53,10 @@ def digest_of(secret: str) -> bytes:
 
 
 def new_secret() -> str:
-    """Return the secret of a new key."""
     return secrets.token_urlsafe(SECRET_BYTES)
 
 
 def new_key_id() -> str:
-    """Return the id of a new key."""
     return f"key_{uuid.uuid4().hex}"
 
 

@@ -32,7 +32,6 @@ class ListenAddress:
 
     @property
     def is_path(self) -> bool:
-        """True if it is the path of a Unix socket."""
         return self.host.startswith("/")
 
     def __str__(self) -> str:

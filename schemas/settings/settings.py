@@ -102,7 +102,6 @@ class Settings(
 
     @property
     def draft_models(self) -> tuple[str, ...]:
-        """The draft models of all models."""
         drafts = (self.draft_model, *(table.draft_model for _, table in self.model_settings))
         return tuple(dict.fromkeys(draft for draft in drafts if draft is not None))
 

@@ -83,7 +83,6 @@ class Connection:
         self._wait_until = time.monotonic() + seconds if self._own else -math.inf
 
     def read(self, statement: str, parameters: Parameters = ()) -> list[Row]:
-        """Return the rows of a query."""
         return list(self.rows(statement, parameters))
 
     def rows(self, statement: str, parameters: Parameters = ()) -> Iterator[Row]:

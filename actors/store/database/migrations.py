@@ -146,7 +146,6 @@ def add_downloads(database: Database) -> None:
 
 
 def limit_concurrent_requests(database: Database) -> None:
-    """Give each API key a limit of requests that wait or run at once."""
     database.execute("alter table greenroom_keys add column concurrent integer")
 
 

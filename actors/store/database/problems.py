@@ -26,13 +26,11 @@ def store_unavailable(reason: str) -> Problem:
 
 
 def store_hung(seconds: float) -> Problem:
-    """Return the problem of a message whose database thread hung."""
     detail = f"The database gave no sign of life for {seconds:g} seconds; the disk may not respond."
     return Problem(503, "store_hung", detail, retry_after=30)
 
 
 def store_given_up(threads: int) -> Problem:
-    """Return the problem of a store with too many hung threads."""
     detail = f"Nothing can be stored or read any more: {threads} threads hang on the database or its disk."
     return Problem(503, "store_hung", detail, retry_after=30)
 
@@ -76,13 +74,11 @@ def store_share_reached(own: int, most: int) -> Problem:
 
 
 def storing_disabled() -> Problem:
-    """Return the problem of a request to store data on a server that stores nothing."""
     detail = "This server stores nothing (its setting `store_responses` is off); send `store: false`."
     return Problem(400, "storing_disabled", detail, "store")
 
 
 def too_large_to_store(size: int) -> Problem:
-    """Return the problem of text that is too long to store."""
     detail = f"{size} characters are too many to store; the limit is {MAX_RECORD}."
     return Problem(413, "too_large_to_store", detail)
 
@@ -96,7 +92,6 @@ def too_much_referred_to(most: int) -> Problem:
 
 
 def unfinished(response: str) -> Problem:
-    """Return the problem of continuing a response that is still being generated."""
     detail = f"The response '{response}' is not finished; wait for its end, or cancel it, before continuing."
     return Problem(409, "response_not_finished", detail, "previous_response_id", retry_after=1)
 
@@ -118,7 +113,6 @@ def not_found(kind: str, name: str, param: str | None = None) -> Problem:
 
 
 def previous_not_found(response: str) -> Problem:
-    """Return the 404 for a previous response that does not exist."""
     detail = f"Previous response with id {response[:80]!r} not found."
     return Problem(404, "previous_response_not_found", detail, "previous_response_id")
 

@@ -93,7 +93,6 @@ class ConversationsTable:
         return self._items.list_conversation(self.number(name, owner), after, limit, order)
 
     def find_item(self, name: str, owner: str, item: str) -> StoredItem:
-        """Return an item of a conversation."""
         return self._items.find(self.number(name, owner), item)
 
     def remove_item(self, name: str, owner: str, item: str) -> StoredConversation:

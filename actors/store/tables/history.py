@@ -71,7 +71,6 @@ class Histories:
         return Turns(()) if response is None else self.of_response(response, owner)
 
     def of_conversation(self, name: str, owner: str) -> Turns:
-        """Return the turns of a conversation."""
         return self._read_conversation(self._conversations.number(name, owner), None, self._max_length, 1)
 
     def of_response(self, name: str, owner: str) -> Turns:

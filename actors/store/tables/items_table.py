@@ -53,7 +53,6 @@ class ItemsTable:
             )
 
     def of_response(self, response: int, *, output: bool) -> tuple[StoredItem, ...]:
-        """Return a response's input items or its output items."""
         statement = "select id, body from greenroom_items where response = ? and output = ? order by number"
         return tuple(_item(row) for row in self._connection.rows(statement, (response, output)))
 

@@ -182,7 +182,6 @@ def insert_first_user_turn(turns: Sequence[Message]) -> list[Message]:
 
 
 def join_paragraphs(*texts: str) -> str:
-    """Return the texts joined as paragraphs."""
     return "\n\n".join(filter(None, texts))
 
 

@@ -88,7 +88,6 @@ def render_conversation(
 
 
 def template_unusable(folder: Path, error: TemplateLimitError) -> ProblemError:
-    """Return the error for a template that exceeds a limit with the smallest conversations."""
     return ProblemError(load_failed(folder.name, f"its chat template was stopped: {error}."))
 
 

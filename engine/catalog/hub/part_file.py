@@ -102,7 +102,6 @@ class PartFile:
         return True
 
     def drop(self) -> None:
-        """Delete the part."""
         self.path.unlink(missing_ok=True)
 
     def close(self) -> None:

@@ -56,7 +56,6 @@ class Repository:
     files: tuple[RemoteFile, ...]
 
     def url(self, file: RemoteFile) -> str:
-        """Return the address of a file."""
         from urllib.parse import quote
 
         return f"{self.source}/{self.hub_id}/resolve/{self.commit}/{quote(file.path)}"

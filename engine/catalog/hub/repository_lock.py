@@ -51,7 +51,6 @@ class RepositoryLock:
         self._take(self._deleting, fcntl.LOCK_EX)  # waits for those that look at it, which never hold it
 
     def close(self) -> None:
-        """Release the lock."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -82,7 +81,6 @@ class RepositoryLock:
 
 
 def being_fetched(model: str) -> Problem:
-    """Return the problem of a deletion during a fetch."""
     detail = f"'{model[:200]}' is being fetched: cancel that first, or wait for its end."
     return Problem(409, "model_in_use", detail, "model")
 

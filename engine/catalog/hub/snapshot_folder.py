@@ -79,7 +79,6 @@ class SnapshotFolder:
                 place.touch()
 
     def erase_outline(self) -> None:
-        """Delete the outline."""
         shutil.rmtree(self.outline, ignore_errors=True)
 
     def erase_unlinked(self) -> None:

@@ -83,7 +83,6 @@ def _ranks(folder: Path, config: Mapping[str, Any], name: str) -> bool:
 
 
 def has_sentence_transformers_config(folder: Path) -> bool:
-    """Return whether sentence-transformers has written into a folder."""
     return any((folder / file).exists() for file in SENTENCE_TRANSFORMERS_FILES)
 
 
@@ -98,7 +97,6 @@ def is_named_reranker(name: str) -> bool:
 
 
 def classes_of(config: Mapping[str, Any]) -> list[str]:
-    """Return the classes of transformers that a configuration names."""
     written = config.get("architectures")
     return list(map(str, written)) if isinstance(written, list) else []
 

@@ -16,7 +16,6 @@ Source: document 002 of the specification, "Memory-Aware Loading".
 
 
 def allows_vision(model: str, settings: Settings) -> bool:
-    """Return whether the operator allows vision for a model."""
     return settings.of_model(model).vision is not False
 
 

@@ -50,7 +50,6 @@ class CrossEncoder:
         return np.array(relevant)
 
     def event(self, prepared: PreparedRows, index: int, values: Values) -> Score:
-        """Return the score of a pair."""
         return score_event(index, values)
 
     def batch_bytes(self, rows: int, width: int) -> int:

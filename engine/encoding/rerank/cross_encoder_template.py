@@ -36,7 +36,6 @@ class CrossEncoderTemplate:
         return np.concatenate((self._before, self._encoder.encode([query])[0], self._between))
 
     def document(self, text: str) -> str:
-        """Return a document unchanged."""
         return text
 
     @property

@@ -43,7 +43,6 @@ class GenerativeReranker:
         return self._answer(self._model.model(mx.array(ids))[mx.arange(len(rows)), last])
 
     def event(self, prepared: PreparedRows, index: int, values: Values) -> Score:
-        """Return the score of a pair."""
         return score_event(index, values)
 
     def batch_bytes(self, rows: int, width: int) -> int:

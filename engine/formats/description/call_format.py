@@ -26,7 +26,6 @@ class TemplateWords:
     distinctive: bool = True
 
     def are_in(self, template: str) -> bool:
-        """Return whether a template contains the words."""
         return all(word in template for word in self.present) and not any(
             word in template for word in self.absent
         )

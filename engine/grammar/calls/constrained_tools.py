@@ -55,7 +55,6 @@ class ConstrainedTool:
         return self.name
 
     def refusal(self, what: str) -> ProblemError:
-        """Return the error for a name or a part of the schema that the format cannot enforce."""
         detail = f"In this model's format of calls, {what} of the tool '{self.name}' cannot be honoured"
         return invalid(detail, self.param, "unsupported_schema")
 

@@ -22,7 +22,6 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def refusal(path: JsonPath, why: str, code: str = "invalid_value") -> ProblemError:
-    """Return the 400 error for a problem at a place in the request."""
     return invalid(f"{path} {why}", str(path), code)
 
 

@@ -60,5 +60,4 @@ def character_class(expression: str) -> CharacterClass:
 
 
 def as_terminal(expression: str) -> str:
-    """Return an expression as a Lark terminal."""
     return f"/{expression.replace('/', chr(92) + '/')}/"

@@ -42,13 +42,11 @@ class GrammarBuilder:
         self._rules: list[str] = []
 
     def rule(self, body: str, options: str = "") -> str:
-        """Add a rule and return its name."""
         name = f"r{len(self._rules)}"
         self._rules.append(f"{name}{options}: {body}")
         return name
 
     def terminal(self, body: str) -> str:
-        """Add a terminal and return its name."""
         name = f"T{len(self._rules)}"
         self._rules.append(f"{name}: {body}")
         return name

@@ -48,7 +48,6 @@ class ExpressionEscaper:
         self._flags = [""]
 
     def text(self, text: str) -> str:
-        """Return a fixed text as a Lark expression."""
         self.characters.update(text)
         return " ".join(map(_quoted, _split(text))) or '""'
 
@@ -90,7 +89,6 @@ class ExpressionEscaper:
         return self._class(written if written.startswith("[") else f"[{written}]", "+")
 
     def range(self, first: str, last: str) -> str:
-        """Return a Lark expression of one character in a range."""
         self._flags = [""]
         return self._class(f"[\\x{{{ord(first):x}}}-\\x{{{ord(last):x}}}]", "")
 

@@ -9,5 +9,4 @@ SPACE = r"/[ \n\r\t]{1,4}/?"
 
 
 def literal(text: str) -> str:
-    """Return a text as a Lark string."""
     return json.dumps(text, ensure_ascii=False)

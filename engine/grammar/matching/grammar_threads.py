@@ -39,7 +39,6 @@ class Job:
 
     @property
     def is_done(self) -> bool:
-        """True if the result is available."""
         return self._future.done()
 
     @property
@@ -88,7 +87,6 @@ class GrammarThreads:
             self._start_thread()
 
     def submit(self, call: Callable[[], Any]) -> Job:
-        """Queue a computation and return its job."""
         job = Job(call)
         self._jobs.put(job)
         return job

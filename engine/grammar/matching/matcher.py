@@ -48,7 +48,6 @@ class Matcher:
 
     @property
     def phase(self) -> Phase:
-        """Phase of the answer."""
         return self._state.phase
 
     @property
@@ -116,7 +115,6 @@ class Matcher:
 
     @property
     def mask_latency(self) -> MaskLatency:
-        """Speed record of the constraint's masks."""
         return self.constraint.mask_latency
 
     @property

@@ -186,7 +186,6 @@ class GrammarMatcher:
         return cls(pointer, trie)
 
     def deep_copy(self) -> GrammarMatcher:
-        """Return an independent copy of the matcher."""
         return GrammarMatcher(self._library.llg_clone_matcher(self._pointer), self._trie)
 
     def compute_mask(self, words: Any) -> None:

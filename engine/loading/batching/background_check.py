@@ -68,12 +68,10 @@ class BackgroundCheck:
         log_restriction(batching, "proof")
 
     def pause(self) -> None:
-        """Release the caches of an unfinished check."""
         self._check.pause()
 
 
 def log_results(batching: Batching, **figures: Any) -> None:
-    """Log the results of a check."""
     log.info("batching proved", **_words(batching), **figures)
 
 

@@ -57,13 +57,11 @@ def _any_branches(name: str) -> bool:
 
 
 def patches_digest() -> str:
-    """Return the digest of our patches alone."""
     return digest_of_files(_patches())
 
 
 @cache
 def digest_of_module(module: str) -> str:
-    """Return the digest of an imported module's file."""
     source = sys.modules[module].__file__
     return digest_of_files([Path(source)]) if source else ""
 
@@ -91,7 +89,6 @@ def digest_of_files(paths: Iterable[Path]) -> str:
 
 
 def _patches() -> list[Path]:
-    """Return the files of our patches."""
     found = [path for pattern in (f"{_PATCHES}.py", f"{_PATCHES}/*.py") for path in _LOADING.glob(pattern)]
     return sorted(found)
 

@@ -14,7 +14,6 @@ class PassCosts:
         self._seconds = {1: first}
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """Record the time of a pass."""
         self._seconds[tokens] = seconds
 
     def predict(self, tokens: int) -> float:

@@ -116,15 +116,12 @@ class BoundedFile:
         return data if shown is None else bytes(shown)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """Move the read position."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """Return the read position."""
         return self._file.tell()
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -42,12 +42,10 @@ class DecoderThreads:
         self._turns: DecoderTurns[Decoding] = DecoderTurns(at_once, time.monotonic)
 
     def __len__(self) -> int:
-        """Return the number of open recordings."""
         with self._lock:
             return len(self._turns)
 
     def add(self, recording: Decoding) -> None:
-        """Add a recording."""
         with self._lock:
             self._turns.add(recording)
         self.wake()

@@ -97,7 +97,6 @@ class _Atoms:
             start += size
 
     def find(self, start: int, end: int, name: bytes) -> _Atom | None:
-        """Return the first atom with that name between two offsets."""
         return next((atom for atom in self.within(start, end) if atom.name == name), None)
 
     def is_sound(self, track: _Atom) -> bool:

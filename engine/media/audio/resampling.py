@@ -49,7 +49,6 @@ class Resampler:
         return self._push(frame)
 
     def finish(self) -> list[AudioFrame]:
-        """Return the remaining output frames."""
         return self._push(None)
 
     def _push(self, frame: AudioFrame | None) -> list[AudioFrame]:

@@ -100,7 +100,6 @@ class OpenedRecording:
             raise invalid("The file holds no sound that can be decoded.", self._param)
 
     def close(self) -> None:
-        """Close the file."""
         self._container.close()
         self._file.close()
 

@@ -79,12 +79,10 @@ class WindowBuffer:
         return self._ended and not self._held
 
     def add(self, block: Samples) -> None:
-        """Append a block of samples."""
         self._blocks.append(block)
         self._held += len(block)
 
     def end(self) -> None:
-        """Mark the end of the recording."""
         self._ended = True
 
     def next_window(self) -> Window | None:
@@ -105,7 +103,6 @@ class WindowBuffer:
         return Window(held[:size], self.position, self._ended and size == len(held))
 
     def advance(self, samples: int) -> None:
-        """Discard samples from the beginning of the buffer."""
         held = self._joined()[samples:]
         self._blocks, self._held = [held], len(held)
         self.position += samples

@@ -49,7 +49,6 @@ def format_of(data: bytes) -> Format | None:
 
 
 def is_pdf(data: bytes) -> bool:
-    """Return whether a file is a PDF."""
     return PDF in data[:_PDF_REACH]
 
 

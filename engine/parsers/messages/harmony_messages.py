@@ -122,7 +122,6 @@ class HarmonyMessages:
             self._state = "text"
 
     def finish(self) -> list[MessagePart]:
-        """Return the remaining parts at the end of the output."""
         self._final = True
         return self.feed(self._space_before.take() if not self._pending else "")
 

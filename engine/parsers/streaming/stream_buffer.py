@@ -92,7 +92,6 @@ class StreamBuffer:
             self._fragments.append(fragment)
 
     def end_call(self) -> None:
-        """Emit the end of the call."""
         self._flush()
         self._events.append(CallEnd())
         self.in_call = False

@@ -69,7 +69,6 @@ class OfferedTools:
         return {name for name in required if isinstance(name, str)}.issubset(json.loads(call.arguments))
 
     def argument_names(self, name: str) -> list[str]:
-        """Return the names of the tool's arguments in the order of its schema."""
         return list(self._properties(name))
 
     def takes_text(self, name: str, argument: str) -> bool:

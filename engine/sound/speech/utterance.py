@@ -69,7 +69,6 @@ class Utterance:
 
     @property
     def is_begun(self) -> bool:
-        """True if computation has started."""
         return self._began is not None
 
     def advance(self, speaker: Speaker) -> list[InferenceEvent]:

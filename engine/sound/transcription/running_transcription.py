@@ -106,7 +106,6 @@ class RunningTranscription:
         self.in_piece = False
 
     def close(self) -> None:
-        """Close the file and drop the computation."""
         self.detach()
         if self._reader is not None:
             self._reader.close()

@@ -60,7 +60,6 @@ class KvMemory:
         self._cached = CachedParts(self.share, prefix_cache, features)
 
     def statistics(self) -> MemoryStatistics:
-        """Return the memory charged to this model."""
         return share_statistics(self.share)
 
     def record_usage(self, batches: int, headroom: int, caches: int) -> None:
@@ -173,12 +172,10 @@ class KvMemory:
         self._cached.evict_for_others()
 
     def evict_all(self) -> None:
-        """Evict all cached data."""
         self._cached.evict_features(self.share.cached)
         self._cached.evict_prefixes_to(0)
 
     def close(self) -> None:
-        """Release all memory of the model."""
         self.share.close()
 
     @property

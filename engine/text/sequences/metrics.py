@@ -79,7 +79,6 @@ class SequenceMetrics:
             self._waited_before_start = sum(self._waited.values())
 
     def preempt(self) -> None:
-        """Record that the sequence was preempted."""
         self._preempted = attrs.evolve(self._preempted, count=self._preempted.count + 1)
         self._preempted_at = time.perf_counter()
 

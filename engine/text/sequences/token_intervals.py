@@ -42,5 +42,4 @@ class TokenIntervals:
         self._advanced.clear()
 
     def snapshot(self) -> HistogramSnapshot:
-        """Return the intervals so far."""
         return self._histogram.snapshot()

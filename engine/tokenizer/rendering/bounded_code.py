@@ -52,7 +52,6 @@ class BoundedCode(CodeGenerator):
         self._write_within("keep(" if sliced else "", super().visit_Getitem, node, frame)
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:
-        """Write a list."""
         self._write_within(_holder(node.items), super().visit_List, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
@@ -61,7 +60,6 @@ class BoundedCode(CodeGenerator):
         self._write_within(_holder(node.items) if made else "", super().visit_Tuple, node, frame)
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:
-        """Write a dict."""
         values = [part for item in node.items for part in (item.key, item.value)]
         self._write_within(_holder(values), super().visit_Dict, node, frame)
 

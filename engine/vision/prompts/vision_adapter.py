@@ -148,7 +148,6 @@ def open_vision_adapter(
 
 
 def image_limits(record: CapabilityRecord, settings: Settings) -> ImageLimits:
-    """Return the limits of images and pages per request."""
     if not record.multi_image:
         return ImageLimits(images=1, pages=1, single=True)
     return ImageLimits(images=settings.images_max_count, pages=settings.images_max_pages)

@@ -35,7 +35,6 @@ class AuditedRequest:
     model: str = ""
 
     def record_problem(self, problem: Problem) -> None:
-        """Record the problem that ends the request."""
         self.error = self.error or problem.code
 
     def record_body(self, body: JsonObject) -> None:
@@ -66,7 +65,6 @@ def begin_record(book: AuditBook | None, protocol: str, *, on_socket: bool = Fal
 
 
 def audit_body(book: AuditBook, parts: Sequence[bytes]) -> None:
-    """Record the beginning of the current request's body."""
     book.add_body(str(request.scope["state"]["request_id"]), parts)
 
 

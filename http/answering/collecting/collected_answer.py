@@ -64,7 +64,6 @@ class CollectedChoice:
 
     @property
     def reasoning(self) -> str:
-        """The reasoning text."""
         return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
 
     @property
@@ -74,7 +73,6 @@ class CollectedChoice:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tool calls."""
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 

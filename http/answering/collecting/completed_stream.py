@@ -44,12 +44,10 @@ class CollectingFormatter:
 
     @property
     def content_type(self) -> str:
-        """The content type of the response."""
         return self._formatter.content_type
 
     @property
     def finished(self) -> bool:
-        """True once the end of the stream has been formatted."""
         return self._formatter.finished
 
     @property

@@ -91,7 +91,6 @@ class EventStream(ResponseBody):
 
     @property
     def content_type(self) -> str:
-        """The content type of the response."""
         return self._formatter.content_type
 
     async def __aenter__(self) -> EventStream:

@@ -39,12 +39,10 @@ def parse_custom_tool(wire: Any, field: str) -> Tool:
 
 
 def custom_call(call_id: str, name: str, text: str) -> ToolCall:
-    """Return a past call of a custom tool."""
     return ToolCall(call_id, name, arguments_of(text))
 
 
 def custom_names_of(request: InferenceRequest) -> frozenset[str]:
-    """Return the names of the request's custom tools."""
     tools = request.input.tools if isinstance(request.input, ChatInput) else ()
     return frozenset(tool.name for tool in tools if tool.input is not None)
 

@@ -11,7 +11,6 @@ _THINKING_TYPES = ("adaptive", "between_tools", "disabled", "enabled")
 
 
 def chats(record: CapabilityRecord) -> bool:
-    """Return whether a model can answer messages."""
     return record.model_type in ("text", "vision")
 
 

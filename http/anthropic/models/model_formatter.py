@@ -46,7 +46,6 @@ class AnthropicModelFormatter:
         return attrs.asdict(ModelPage(tuple(map(_model, page)), has_more, first, last))
 
     def one(self, model: ModelDescription, states: Mapping[str, ModelState]) -> dict[str, Any]:
-        """Return one model."""
         return attrs.asdict(_model(model))
 
 

@@ -24,12 +24,10 @@ def answer_blocks(parts: Iterable[AnswerPart], *, hides_reasoning: bool) -> tupl
 
 
 def text_block(text: str) -> dict[str, Any]:
-    """Return a text block."""
     return {"type": "text", "text": text}
 
 
 def tool_use_id(call_id: str) -> str:
-    """Return the id of a tool call in Anthropic's format."""
     return f"toolu_{call_id.removeprefix('call_')}"
 
 

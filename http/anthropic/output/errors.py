@@ -34,7 +34,6 @@ def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
 
 
 def error_type(problem: Problem) -> str:
-    """Return Anthropic's error type for a problem."""
     if problem.code in WORTH_RETRYING and problem.status == 503:
         return "overloaded_error"
     return _TYPES.get(problem.status, "invalid_request_error" if problem.status < 500 else "api_error")

@@ -83,7 +83,6 @@ class MessageStream(TellsNews):
         return ping if waits else self._start() + ping
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of a response that failed."""
         self.finished = True
         return b"event: error\ndata: %b\n\n" % json_ascii(error_members(problem, self._request_id))
 

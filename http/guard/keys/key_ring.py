@@ -49,7 +49,6 @@ class KeyRing:
 
     @property
     def has_admin_key(self) -> bool:
-        """True if an operator's key was made."""
         return any(record.caller.admin for record in (*self._own, *self._stored) if not record.is_off)
 
     @property

@@ -24,7 +24,6 @@ class Transcript:
 
     @property
     def text(self) -> str:
-        """The whole text."""
         return "".join(segment.text for segment in self.segments).strip()
 
 

@@ -63,7 +63,6 @@ def parse_completion_requests(
 
 
 def wants_logprobs(wire: CompletionRequest) -> bool:
-    """Return whether the client requested log-probabilities."""
     return wire.logprobs is not None and wire.logprobs is not False
 
 

@@ -83,7 +83,6 @@ class ChunkStream(TellsNews, ABC):
                 return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of a response that failed."""
         self.finished = True
         return b'data: {"error":%b}\n\n' % json_ascii(error_object(problem)) + DONE
 
@@ -135,5 +134,4 @@ def includes_status(options: StreamOptions | None) -> bool:
 
 
 def includes_usage(options: StreamOptions | None) -> bool:
-    """Return whether the client of a stream requested a usage chunk."""
     return bool(options and (options.include_usage or options.include_explain))

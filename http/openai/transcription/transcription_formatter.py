@@ -98,7 +98,6 @@ class TranscriptEvents:
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of a response that failed."""
         self.finished = True
         return error_event(problem)
 

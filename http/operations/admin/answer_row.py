@@ -10,6 +10,5 @@ from greenroom.schemas.events.statistics import RowStatistics
 
 
 def answer_row(row: RowStatistics) -> AnswerRow:
-    """Return the wire form of a row for operators."""
     explanation = None if row.explanation is None else explanation_body(row.explanation)
     return AnswerRow(**attrs.asdict(row, recurse=False) | {"explanation": explanation})

@@ -75,5 +75,4 @@ def event_response(receive: Callable[[], Awaitable[bytes | None]]) -> Response:
 
 
 def named_event(name: str, document: Mapping[str, object]) -> bytes:
-    """Return a document as a server-sent event with a name."""
     return b"event: %b\ndata: %b\n\n" % (name.encode(), json_ascii(document))

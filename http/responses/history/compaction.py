@@ -59,7 +59,6 @@ class Compaction:
         return not all(map(is_instruction, self.items))
 
     def encrypt(self, cipher: ContentCipher) -> str:
-        """Return the encrypted content of the compaction item."""
         return cipher.encrypt(json.dumps({"summary": self.summary, "items": self.items}))
 
     @classmethod

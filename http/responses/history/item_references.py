@@ -93,7 +93,6 @@ def resolve_references(
 
 
 def decode_item(body: str) -> Item:
-    """Return an item from its stored JSON."""
     [item] = structure_items([json.loads(body)])
     return item
 

@@ -75,7 +75,6 @@ class Conversation:
             self._read(item, f"{field}[{index}]")
 
     def messages(self) -> tuple[Message, ...]:
-        """Return the conversation's messages so far."""
         self._end_turn()
         return tuple(self._messages)
 

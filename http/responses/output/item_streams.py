@@ -44,7 +44,6 @@ class ItemStream(ABC):
 
     @property
     def text(self) -> str:
-        """The text so far."""
         return "".join(self.pieces)
 
     @property
@@ -93,11 +92,9 @@ class MessageStream(ItemStream):
         return {**self.place, "content_index": 0}
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item in its present state."""
         return message_item(self.id, self.text, status, self.logprobs)
 
     def begin(self) -> Iterator[Event]:
-        """Yield the events that open the item."""
         yield self.added({**message_item(self.id, "", "in_progress"), "content": []})
         yield "response.content_part.added", {**self.piece_place, "part": output_text("")}
 
@@ -128,12 +125,10 @@ class ReasoningStream(ItemStream):
         return {**self.place, "summary_index": 0}
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item in its present state."""
         encrypted = sign(self.text, hidden=True) if self._encrypts else None
         return reasoning_item(self.id, self.text, status, encrypted)
 
     def begin(self) -> Iterator[Event]:
-        """Yield the events that open the item."""
         yield self.added({**reasoning_item(self.id, "", "in_progress", None), "summary": []})
         yield "response.reasoning_summary_part.added", {**self.piece_place, "part": summary_text("")}
 
@@ -175,12 +170,10 @@ class CallStream(ItemStream):
         return "" if self._reader is None else self._reader.finish()
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
-        """Return the item in its present state."""
         call = ToolCall(self._call.id, self._call.name, self.text)
         return call_item(call, self._response_id, self.index, status, self._calls)
 
     def begin(self) -> Iterator[Event]:
-        """Yield the events that open the item."""
         yield self.added(self.item("in_progress"))
 
     def end(self, status: ItemStatus) -> Iterator[Event]:

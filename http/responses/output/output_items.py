@@ -35,7 +35,6 @@ class CallKinds:
 
     @classmethod
     def of(cls, tools: Sequence[JsonObject]) -> CallKinds:
-        """Return the kinds of the tools in a response's echo."""
         return cls(frozenset(str(tool["name"]) for tool in tools if tool["type"] == "custom"))
 
 
@@ -78,13 +77,11 @@ def item_id(prefix: str, response_id: str, index: int) -> str:
 def message_item(
     ident: str, text: str, status: ItemStatus, logprobs: Sequence[TokenLogprob] = ()
 ) -> dict[str, Any]:
-    """Return a message item of the assistant."""
     content = [output_text(text, logprobs)]
     return {"id": ident, "type": "message", "status": status, "role": "assistant", "content": content}
 
 
 def output_text(text: str, logprobs: Sequence[TokenLogprob] = ()) -> dict[str, Any]:
-    """Return the text part of a message."""
     listed = json.loads(token_logprobs(logprobs)) if logprobs else []
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": listed}
 
@@ -107,7 +104,6 @@ def reasoning_item(ident: str, reasoning: str, status: ItemStatus, encrypted: st
 
 
 def summary_text(reasoning: str) -> dict[str, str]:
-    """Return the text part of a reasoning item's summary."""
     return {"type": "summary_text", "text": reasoning}
 
 

@@ -32,7 +32,6 @@ class ResponseFormatter:
     created: int = attrs.field(factory=lambda: int(time.time()))
 
     def stream(self, model: str) -> ResponseStream:
-        """Return a formatter of the response's events."""
         return ResponseStream(self.echo, ResponseHead(self.answer_id, model, self.created))
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> bytes:

@@ -64,7 +64,6 @@ class ResponseEcho:
     calls: CallKinds = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        """Compute the derived attributes."""
         object.__setattr__(self, "encoded", json_ascii(self.members)[1:-1])
         object.__setattr__(self, "calls", CallKinds.of(self.members["tools"]))
 

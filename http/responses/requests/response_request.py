@@ -73,18 +73,15 @@ class ParsedResponseRequest:
 
     @property
     def formatter(self) -> ResponseFormatter:
-        """Formatter of the response."""
         assert self._formatter is not None
         return self._formatter
 
     @property
     def stored(self) -> bool:
-        """True if the response is stored."""
         return bool(self.formatter.echo.members["store"])
 
     @property
     def background(self) -> bool:
-        """True if the response is generated in the background."""
         return bool(self.formatter.echo.members["background"])
 
     @property

@@ -61,7 +61,6 @@ class IncomingMessage:
     problem: Problem | None = None
 
     def refuse(self, problem: Problem) -> None:
-        """Reject the message and free its pieces."""
         self.problem = problem
         self.pieces.clear()
         self.resources.close()

@@ -71,7 +71,6 @@ class LocalHistories:
             del self._latest[socket][kept.lane]
 
     def forget(self, socket: int) -> None:
-        """Remove all histories of a closed socket."""
         for response in [*self._latest[socket].values()]:
             self.evict(socket, response)
         del self._latest[socket]

@@ -30,12 +30,10 @@ class StoredStream:
 
     @property
     def content_type(self) -> str:
-        """Content type of server-sent events."""
         return self._stream.content_type
 
     @property
     def finished(self) -> bool:
-        """True if the end has been formatted."""
         return self._stream.finished
 
     @property
@@ -48,7 +46,6 @@ class StoredStream:
         return self._stream.opening()
 
     def event(self, event: RunEvent) -> bytes:
-        """Return the wire events for an entry."""
         if self._adds_encrypted and isinstance(event, RunEnded):
             event = attrs.evolve(event, response=with_encrypted_reasoning(event.response))
         return self._stream.event(event)

@@ -27,7 +27,6 @@ class AnySpeaker:
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:
-        """Yield the audio chunks of the library."""
         for result in self._model.generate(text=piece, **self._arguments(prepared)):
             yield Spoken(as_samples(result.audio), 0 if result.segment_idx else int(result.token_count or 0))
 

@@ -86,7 +86,6 @@ class CacheBlock:
 
     @property
     def name(self) -> str:
-        """File name."""
         whole = self.prefix if self.kind == "state" else token_hash(self.prefix + self.tokens)
         return f"{self.kind}-{whole.hex()}.safetensors"
 

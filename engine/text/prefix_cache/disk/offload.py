@@ -89,7 +89,6 @@ class Offload:
             self._pending.append(PendingWrite(tree, tokens, stateful, self._step))
 
     def disable(self) -> None:
-        """Stop writing."""
         self._failures = _MAX_FAILURES
 
     def drop(self) -> None:

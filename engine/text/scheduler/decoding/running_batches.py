@@ -72,7 +72,6 @@ class RunningBatches:
 
     @property
     def shapes(self) -> list[Shape]:
-        """Shapes of the batches with active sequences."""
         return [batch.shape for batch in self._batches if batch.active]
 
     @property
@@ -203,6 +202,5 @@ class RunningBatches:
             self.timer.rest()
 
     def close(self) -> None:
-        """Release all batches and the model."""
         self._batches.clear()
         self._model, self._speculation = None, Speculation()

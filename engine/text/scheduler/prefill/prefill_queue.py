@@ -122,7 +122,6 @@ class PrefillQueue:
         return popped
 
     def pop_failed(self) -> SequenceFailures:
-        """Remove and return the sequences whose prefill failed."""
         failed, self._failed = self._failed, []
         return failed
 

@@ -165,7 +165,6 @@ class PrefillRunner:
             sequence.metrics.written_tokens = written
 
     def wait(self) -> None:
-        """Wait for all launched chunks."""
         for cache in self._in_flight:
             mx.eval(caches.state(cache))
         self._in_flight = []
