@@ -13,10 +13,10 @@ from greenroom.actors.model.loop_commands import Cancel, Command, Resume, Submit
 from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
 from greenroom.actors.model.request_records import RequestRecords
 from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
-from greenroom.schemas.events.events import InferenceEvent
+from greenroom.schemas.events.events import Admitted, InferenceEvent
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.model_protocol import Generate, Prepared, PromptContents, RequestEnded
+from greenroom.schemas.protocols.model_protocol import Generate, PromptContents, RequestEnded
 
 
 @attrs.frozen(eq=False)
@@ -128,7 +128,7 @@ class ModelRequests:
         else:
             preparation.prepared = result
             told = result.prompt_tokens, result.dropped_messages, result.system_prompt, result.parameters
-            preparation.reply.send(Prepared(*told, result.notice))
+            preparation.reply.send(Admitted(*told, result.notice))
 
     def generate(self, message: Generate, reply: Reply, problem: Problem) -> None:
         """Submit a request to the engine, as soon as it is prepared; fail it if there will be no engine."""

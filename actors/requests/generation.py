@@ -19,7 +19,7 @@ from greenroom.schemas.events.events import Admitted, Failed, Finished, Inferenc
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import draining, model_crashed
-from greenroom.schemas.protocols.model_protocol import Generate, ModelMessage, Prepare, Prepared
+from greenroom.schemas.protocols.model_protocol import Generate, ModelMessage, Prepare
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 
 _AWAITED: dict[str, Awaited] = {
@@ -180,9 +180,8 @@ class Generation(RequestEvents):
                 self.key, self._model = self._profile or key, model
                 self.request = attrs.evolve(self.request, key=key)
                 return None
-            case Prepared(prompt_tokens, dropped_messages, system_prompt, parameters, notice):
+            case Admitted() as admitted:
                 self._prepared = True
-                admitted = Admitted(prompt_tokens, dropped_messages, system_prompt, parameters, notice)
                 if self._models.is_open and self._lease is None:
                     self._admitted = admitted  # another model may count otherwise
                     return None

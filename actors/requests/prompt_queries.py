@@ -8,13 +8,13 @@ from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease import Found, NameFound
 from greenroom.actors.requests.default_list import DefaultList
-from greenroom.schemas.events.events import Failed
+from greenroom.schemas.events.events import Admitted, Failed
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, draining, model_crashed
-from greenroom.schemas.protocols.model_protocol import Prepare, Prepared, PromptContents, RenderPrompt
+from greenroom.schemas.protocols.model_protocol import Prepare, PromptContents, RenderPrompt
 from greenroom.schemas.protocols.pool_protocol import PoolMessage, QueryPrompt
 
-A = TypeVar("A", Prepared, PromptContents)
+A = TypeVar("A", Admitted, PromptContents)
 
 
 async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest) -> int:
@@ -23,7 +23,7 @@ async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest)
     Raises:
         ProblemError: The request is refused.
     """
-    return (await _query(pool, Prepare(request), Prepared)).prompt_tokens
+    return (await _query(pool, Prepare(request), Admitted)).prompt_tokens
 
 
 async def render_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents:

@@ -17,7 +17,6 @@ import attrs
 from greenroom.schemas.events.events import FinishReason, Timing, Usage
 from greenroom.schemas.events.explanation import Waits
 from greenroom.schemas.events.statistics import EngineSnapshot
-from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -27,29 +26,12 @@ from greenroom.schemas.protocols.download_protocol import DownloadProgress
 
 @attrs.frozen
 class Prepare:
-    """Validate and tokenize a request, which needs no weights. Reply: Prepared or Failed.
+    """Validate and tokenize a request, which needs no weights. Reply: Admitted or Failed.
 
     The model keeps the prepared input until the reply closes; a Generate with the same reply reuses it.
     """
 
     request: InferenceRequest
-
-
-@attrs.frozen
-class Prepared:
-    """Confirmation that a prepared request fits the model.
-
-    Args:
-        prompt_tokens: Length of the prompt in tokens.
-        dropped_messages: Number of oldest messages omitted from the prompt.
-        system_prompt: See `greenroom.schemas.events.events.Admitted`; likewise `parameters` and `notice`.
-    """
-
-    prompt_tokens: int
-    dropped_messages: int = 0
-    system_prompt: str | None = attrs.field(default=None, repr=False)
-    parameters: GenerationParameters | None = attrs.field(default=None, repr=False)
-    notice: str = ""
 
 
 @attrs.frozen

@@ -14,7 +14,7 @@ from greenroom.actors.model.model import Model
 from greenroom.actors.model.preparations import Preparation
 from greenroom.actors.pool.lease import Found, Granted, Lease
 from greenroom.actors.system import System, open_system
-from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.model_protocol import (
@@ -23,7 +23,6 @@ from greenroom.schemas.protocols.model_protocol import (
     ModelMessage,
     ModelReport,
     Prepare,
-    Prepared,
     Stop,
 )
 from greenroom.schemas.protocols.pool_protocol import Acquire
@@ -55,9 +54,9 @@ async def first_answer(replies: ReplyStream[Any]) -> Any:
 
 async def test_counting_the_tokens_of_a_prompt_needs_one_message(settings: Settings) -> None:
     async with open_system(settings) as system:
-        prepared = await (await find(system)).ask(Prepare(chat("qwen3")), Prepared)
+        prepared = await (await find(system)).ask(Prepare(chat("qwen3")), Admitted)
         _, finished = await answer(system.pool, "qwen3")
-        assert isinstance(prepared, Prepared)
+        assert isinstance(prepared, Admitted)
         assert isinstance(finished, Finished)
         assert prepared.prompt_tokens == finished.usage.prompt
 
@@ -116,7 +115,7 @@ async def test_requests_of_the_same_id_keep_their_own_prompts_until_they_are_ans
         with await acquire(system) as lease, left, right:
             for request, replies in zip(requests, (left, right), strict=True):
                 await lease.model.stream(Prepare(request), replies)
-                assert isinstance(await first_answer(replies), Prepared)
+                assert isinstance(await first_answer(replies), Admitted)
             for request, replies in zip(reversed(requests), (right, left), strict=True):
                 await lease.model.stream(Generate(request), replies)
             assert [await text_of(left), await text_of(right)] == alone
@@ -130,7 +129,7 @@ async def test_an_actor_that_begins_in_error_may_fail_once_more(settings: Settin
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(model.run)
-        failed = await model.ref.ask(Prepare(chat("gone")), Prepared)
+        failed = await model.ref.ask(Prepare(chat("gone")), Admitted)
         assert isinstance(failed, Failed)
         assert failed.problem.code == "model_not_found"
         assert reports == [LoadFailed(failed.problem)]

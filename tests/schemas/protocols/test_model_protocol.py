@@ -21,7 +21,6 @@ CONTRACT = {
     *get_args(model_protocol.ModelReport),
     *get_args(pool_protocol.PoolMessage),
     *get_args(events.InferenceEvent),
-    model_protocol.Prepared,
     pool_protocol.PoolStatus,
     pool_protocol.Drained,
 }

@@ -25,7 +25,6 @@ from greenroom.schemas.protocols.model_protocol import (
     ModelMessage,
     ModelReport,
     Prepare,
-    Prepared,
     StateChanged,
     Stop,
     Unload,
@@ -121,7 +120,7 @@ class ForwardingModel:
         with await self._other.pool.stream(QueryPrompt(message.request.key)) as replies:
             found = await replies.receive()
             assert isinstance(found, Found)
-            answers: ReplyStream[Prepared | Failed]
+            answers: ReplyStream[Admitted | Failed]
             with await found.model.stream(message) as answers:
                 reply.send(await answers.receive())
 
