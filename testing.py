@@ -25,6 +25,7 @@ from greenroom.actors.engines.engine_protocol import (
     SuspendableEngine,
 )
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
+from greenroom.actors.engines.named_models import ModelNames
 from greenroom.actors.system import System, open_system
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.catalog.entries import DEMO_FOLDER, CatalogEntry
@@ -106,20 +107,25 @@ class Panic(BaseException):
     """A stand-in for the exception of a Rust panic, which is no `Exception` either."""
 
 
-class FaultyEngines(Engines):
-    """Access to real engines that inject faults."""
-
+class _FaultyNames(ModelNames):
     def __init__(self, settings: Settings, faults: Faults) -> None:
         super().__init__(settings)
         self._faults = faults
 
     def find(self, name: str) -> CatalogEntry | Problem:
-        """Look up a model."""
         if name in self._faults.hang_find:
             self._faults.block()
         if name in self._faults.panic_find:
             raise Panic("planted")
         return super().find(name)
+
+
+class FaultyEngines(Engines):
+    """Access to real engines that inject faults."""
+
+    def __init__(self, settings: Settings, faults: Faults) -> None:
+        super().__init__(settings, names=_FaultyNames(settings, faults))
+        self._faults = faults
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         """Create the adapter that prepares a model's requests."""

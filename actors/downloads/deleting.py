@@ -55,7 +55,7 @@ async def delete_model(
                 with trio.CancelScope(shield=True):
                     freed = await trio.to_thread.run_sync(removal.remove)
             finally:
-                engines.rescan()
+                engines.names.rescan()
     log.info("model deleted", model=removal.model, folder=str(removal.folder), freed_bytes=freed)
     return ModelDeleted(removal.model, freed)
 
@@ -78,9 +78,9 @@ def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
     Raises:
         ProblemError: See `delete_model`.
     """
-    found = engines.find(name.partition("@")[0])
+    found = engines.names.find(name.partition("@")[0])
     listed = not isinstance(found, Problem) and found.folder is not None
-    return plan_listed_removal(name, found, engines.model_dirs), listed
+    return plan_listed_removal(name, found, engines.names.model_dirs), listed
 
 
 async def _check_unused(pool: Ref[PoolMessage], key: ModelKey, patience: float = 0.0) -> None:

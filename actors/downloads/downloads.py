@@ -112,7 +112,7 @@ class Downloads:
                 self._pulls.leave(pull, reply)
             case Ended(pull, result):
                 self._pulls.end(pull, result)
-                self._engines.rescan()
+                self._engines.names.rescan()
                 if isinstance(result, Path) and pull.probes:
                     self._nursery.start_soon(self._probes.probe_pulled, pull.wish.hub_id)
             case DeletionEnded(model):

@@ -6,6 +6,7 @@ No MLX module is imported before a worker calls these functions.
 from __future__ import annotations
 
 import shlex
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -19,9 +20,10 @@ from greenroom.actors.engines.broken_models import BrokenModels
 from greenroom.actors.engines.draft_models import draft_folder, missing_draft
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
 from greenroom.actors.engines.held_prefixes import HeldPrefixes
-from greenroom.actors.engines.listed_models import Limits, ListedModels
-from greenroom.actors.engines.named_models import find_present
+from greenroom.actors.engines.listed_models import Limits, ModelList
+from greenroom.actors.engines.named_models import ModelNames
 from greenroom.actors.engines.probed_models import ProbedModels
+from greenroom.actors.engines.residences import Residences
 from greenroom.actors.inspection.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
@@ -71,12 +73,13 @@ class OpenedModel:
         return Sized(self.need.granted, self.need.limit, self.need.estimated)
 
 
-class Engines(ListedModels):
+class Engines:
     """Access to the engine for the actors of a system. All but `available_memory` block: call them on a
     thread.
 
     Args:
         probed: Findings of probes; by default there are none.
+        names: Names of the models; replaced only in tests of failures.
 
     Attributes:
         residences: Measured memory of the loaded models.
@@ -89,8 +92,13 @@ class Engines(ListedModels):
         meter: Meter of the tokens of clients.
     """
 
-    def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
-        super().__init__(settings, probed)
+    def __init__(
+        self, settings: Settings, probed: ProbedModels | None = None, names: ModelNames | None = None
+    ) -> None:
+        self.names = names or ModelNames(settings)
+        self.probed = probed or ProbedModels()
+        self.residences = Residences()
+        self._list = ModelList(self.names, self.probed, self.residences, self._limits)
         self.held = HeldPrefixes()
         self.inspector = Inspector(settings.inspect) if settings.inspect else None
         self.audit: AuditBook | None = None
@@ -100,6 +108,12 @@ class Engines(ListedModels):
         self.asked_by: dict[str, str] = {}
         self.abandon: Callable[[str], None] = lambda model: None
         self._account: MemoryAccount | None = None
+        self._lock = threading.Lock()
+
+    def reload(self, settings: Settings) -> None:
+        """Use changed settings of models, names and profiles from now on."""
+        self.names.reload(settings)
+        self._list.forget()
 
     def fetch(self, name: str, report: Callable[[DownloadProgress], None] | None = None) -> ModelFiles:
         """Fetch the model's files if necessary, and those of its draft model, however long that takes.
@@ -112,26 +126,26 @@ class Engines(ListedModels):
             ProblemError: The model does not exist, or cannot be downloaded.
         """
         self.held.drop_deleted()
-        entry = find_present(self, name)
+        entry = self.names.find_present(name)
         if isinstance(entry, Problem):
             raise ProblemError(entry)
         # Code that only a request brings is never run.
-        trust = self._settings.trust_remote_code and not entry.unlisted
+        trust = self.names.settings.trust_remote_code and not entry.unlisted
         client = self.asked_by.pop(entry.id, "") if entry.unlisted else None
         wish = Wish(entry.hub_id or entry.id, "main", trust, attached=entry.unlisted, client=client)
         folder = entry.folder or self.downloads(wish, report)
-        if (draft := missing_draft(self._settings.applied_to(entry.id))) is not None:
+        if (draft := missing_draft(self.names.settings.applied_to(entry.id))) is not None:
             try:
-                self.downloads(Wish(draft, trust_remote_code=self._settings.trust_remote_code), report)
+                self.downloads(Wish(draft, trust_remote_code=self.names.settings.trust_remote_code), report)
             except ProblemError as error:  # no request has named the draft model, so it is no 404
                 failed = load_failed(draft, "")
                 raise ProblemError(attrs.evolve(failed, detail=error.problem.detail)) from error
         return ModelFiles(entry.id, folder)
 
     def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
-        """Return descriptions, as `ListedModels` does; what deleted models have left is dropped."""
+        """Return descriptions, as `ModelList` does; what deleted models have left is dropped."""
         self.held.drop_deleted()
-        return super().describe(name)
+        return self._list.describe(name)
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         """Create the adapter that prepares a model's requests.
@@ -143,12 +157,12 @@ class Engines(ListedModels):
         from greenroom.engine.catalog.hub.probe_mark import is_marked
         from greenroom.engine.catalog.operator.operator_files import system_prompt_of
 
-        settings = self._settings.applied_to(files.id)
+        settings = self.names.settings.applied_to(files.id)
         # A broken system prompt is no fault of the model's files.
         system_prompt = system_prompt_of(files.id, settings)
         try:
             with self._broken.watched(files.id, files.folder, *_parts_elsewhere(files.id, settings)):
-                record = self.record_of(files.id, self._detect(files), files.folder)
+                record = self._list.record_of(files.id, self._detect(files), files.folder)
                 unknown = record.probed is None and files.folder != DEMO_FOLDER
                 if unknown and not is_marked(files.id) and self.probed.is_first_use(files.id):
                     # A name may be the server's own; a folder is known without it, too.
@@ -157,7 +171,7 @@ class Engines(ListedModels):
                     log.warning("model not probed", model=files.id, hint=hint)
                 return self._open(files, record, system_prompt)
         except ProblemError:
-            self.note_failure(files.id)
+            self.names.note_failure(files.id)
             raise
 
     def _detect(self, files: ModelFiles) -> CapabilityRecord:
@@ -165,7 +179,7 @@ class Engines(ListedModels):
         from greenroom.engine.catalog.operator.vision import check_vision
         from greenroom.engine.memory.device_memory import main_memory
 
-        settings, vision = self._settings.applied_to(files.id), self._allows_vision(files.id)
+        settings, vision = self.names.settings.applied_to(files.id), self._list.allows_vision(files.id)
         detected = detect(files.folder, settings.trust_remote_code, files.id, allow_vision=vision)
         check_vision(detected, files.folder, files.id, settings, main_memory())
         return detected
@@ -175,7 +189,7 @@ class Engines(ListedModels):
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
         from greenroom.engine.memory.weights import need_within
 
-        settings = self._settings.applied_to(files.id)
+        settings = self.names.settings.applied_to(files.id)
         record = with_operators_parsers(known, settings, files.id)
         for notice in notices_of(files.folder, record):
             log.warning("model notice", model=files.id, notice=notice)
@@ -185,7 +199,7 @@ class Engines(ListedModels):
         model = ModelFolder(files.id, files.folder, record)
         adapter = open_adapter(model, settings, system_prompt)
         account = self._limited_account()
-        size = self._size(files.id, files.folder, record)
+        size = self._list.size(files.id, files.folder, record)
         need = need_within(account, files.id, record.model_type, size.total, size.least)
         return OpenedModel(files.id, files.folder, record, adapter, need)
 
@@ -208,7 +222,7 @@ class Engines(ListedModels):
         files = self.fetch(name)
         self.probed.is_first_use(files.id)  # no warning while it is probed
         opened = self._open(files, self._detect(files))
-        settings = self._settings.applied_to(files.id)
+        settings = self.names.settings.applied_to(files.id)
         known = known_capabilities(files.id, files.folder, opened.record, settings, opened.need.limit)
         return open_probe(known, opened.adapter, scratch, max_tokens)
 
@@ -223,7 +237,7 @@ class Engines(ListedModels):
         from greenroom.actors.engines.kinds import open_engine
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
-        account, settings = self._open_account(), self._settings.applied_to(opened.id)
+        account, settings = self._open_account(), self.names.settings.applied_to(opened.id)
         residence = self.residences.begin(opened.id, opened.folder, settings, account)
         self.held.begin(opened.id, opened.folder, account)
         # Parts of models of sound, such as codecs and processors, are in folders of their own.
@@ -237,7 +251,7 @@ class Engines(ListedModels):
         except NoRoomError:  # a reason to wait
             raise
         except ProblemError:
-            self.note_failure(opened.id)
+            self.names.note_failure(opened.id)
             raise
 
     @staticmethod
@@ -251,11 +265,9 @@ class Engines(ListedModels):
 
         return None if has_memory_of_its_own() else available_memory()
 
-    def _limits(self) -> Limits:
+    def _limits(self) -> Limits | None:
         account = self._account
-        if account is None or account.limit is None:
-            return super()._limits()
-        return account.limit, account.most
+        return None if account is None or account.limit is None else (account.limit, account.most)
 
     def _limited_account(self) -> MemoryAccount:
         """Return the account, with a limit if the device of the settings exists."""
@@ -265,7 +277,7 @@ class Engines(ListedModels):
         account = self._open_account()
         if account.limit is None:
             try:
-                use_device(self._settings)
+                use_device(self.names.settings)
             except ProblemError:  # as the load will tell
                 return account
             set_limits(account)
@@ -276,7 +288,9 @@ class Engines(ListedModels):
 
         with self._lock:
             if self._account is None:
-                self._account = MemoryAccount(self._settings.memory_bytes, self._settings.kv_cache_bytes)
+                self._account = MemoryAccount(
+                    self.names.settings.memory_bytes, self.names.settings.kv_cache_bytes
+                )
             return self._account
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
 from greenroom.actors.engines.draft_models import draft_folder
-from greenroom.actors.engines.named_models import NamedModels
+from greenroom.actors.engines.named_models import ModelNames
 from greenroom.actors.engines.probed_models import ProbedModels
 from greenroom.actors.engines.residences import Residences
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
@@ -17,7 +19,6 @@ from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.models.working_space import WorkingSpace
 from greenroom.schemas.problems import Problem, ProblemError, not_here
 from greenroom.schemas.settings.origins import settings_in_force
-from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.catalog.entries import CatalogEntry
@@ -51,28 +52,35 @@ class _Described:
     description: ModelDescription
 
 
-class ListedModels(NamedModels):
+class ModelList:
     """The models of the catalog, with what is known about each. All methods read the disk.
 
     Nothing is read twice while a model's files, and the findings of probes about it, stay the same.
 
     Args:
-        probed: Findings of probes; by default there are none.
-
-    Attributes:
+        names: Names of the models.
+        probed: Findings of probes.
         residences: Measured memory of the loaded models.
+        limits: Function that returns the memory that models may have; None if no device is known yet.
     """
 
-    def __init__(self, settings: Settings, probed: ProbedModels | None = None) -> None:
-        super().__init__(settings)
-        self.residences = Residences()
-        self.probed = probed or ProbedModels()
+    def __init__(
+        self,
+        names: ModelNames,
+        probed: ProbedModels,
+        residences: Residences,
+        limits: Callable[[], Limits | None] = lambda: None,
+    ) -> None:
+        self._names = names
+        self._probed = probed
+        self._residences = residences
+        self._account_limits = limits
+        self._lock = threading.Lock()
         self._described: dict[str, _Described] = {}
         self._listed: tuple[ModelDescription, ...] = ()
 
-    def reload(self, settings: Settings) -> None:
-        """Use changed settings of models, names and profiles from now on."""
-        super().reload(settings)
+    def forget(self) -> None:
+        """Describe all models anew, since their settings have changed."""
         with self._lock:
             self._described, self._listed = {}, ()
 
@@ -84,13 +92,13 @@ class ListedModels(NamedModels):
         """
         limits = self._limits()
         if name is not None:
-            entry = self.find(name)
+            entry = self._names.find(name)
             if isinstance(entry, Problem):
                 return entry
             if entry.unlisted:  # only a request that generates may bring it, and nothing is known before
                 return not_here(name)
             return (self._describe(entry.profile or entry.id, entry, limits),)
-        names = self._open_catalog().names()
+        names = self._names.open_catalog().names()
         listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
         with self._lock:
             if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
@@ -106,11 +114,11 @@ class ListedModels(NamedModels):
         """
         from greenroom.engine.catalog.probed_record import with_findings
 
-        return with_findings(detected, self.probed.find(model), folder)
+        return with_findings(detected, self._probed.find(model), folder)
 
     def _describe(self, name: str, entry: CatalogEntry, limits: Limits) -> ModelDescription:
-        measured = self.residences.measured(entry.id)
-        basis = _Basis(entry, self.probed.find(entry.id), measured, limits)
+        measured = self._residences.measured(entry.id)
+        basis = _Basis(entry, self._probed.find(entry.id), measured, limits)
         known = self._described.get(name)
         if known is not None and known.basis.is_same(basis):
             return known.description
@@ -122,15 +130,15 @@ class ListedModels(NamedModels):
         from greenroom.engine.catalog.description import describe
         from greenroom.engine.catalog.operator.parsers import with_operators_parsers
 
-        settings = self._settings
-        known = describe(entry, settings.trust_remote_code, allow_vision=self._allows_vision(entry.id))
+        settings = self._names.settings
+        known = describe(entry, settings.trust_remote_code, allow_vision=self.allows_vision(entry.id))
         known = attrs.evolve(known, settings=settings_in_force(settings, entry.id, entry.profile))
         if known.record is None or entry.folder is None:
             return known
         record = self.record_of(entry.id, known.record, entry.folder)
         chosen = with_operators_parsers(record, settings, entry.id)
         need, refused = self._judged(entry.id, entry.folder, record, limits)
-        longest = self._settings.applied_to(entry.id).max_context or record.context
+        longest = self._names.settings.applied_to(entry.id).max_context or record.context
         return attrs.evolve(
             known,
             record=attrs.evolve(record, context=min(record.context, longest)),
@@ -140,7 +148,7 @@ class ListedModels(NamedModels):
             fits=None if need is None else need.fits and (refused is None or refused.status != 507),
         )
 
-    def _size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
+    def size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
         """Return the size of a load; nothing if a file of a sound model is broken, as the load will tell.
 
         Raises:
@@ -150,7 +158,7 @@ class ListedModels(NamedModels):
         from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
         from greenroom.engine.loading.weight_files import check_weight_files
 
-        settings = self._settings.applied_to(model)
+        settings = self._names.settings.applied_to(model)
         try:
             if record.model_type not in ("speech", "transcription"):
                 with named_failures(folder, model):
@@ -158,7 +166,7 @@ class ListedModels(NamedModels):
             size = load_size(folder, record, settings, draft_folder(settings), checked=False)
         except (OSError, ValueError):
             return LoadSize(0)
-        return with_measured_working(size, self.residences.working_bytes(model, folder, settings))
+        return with_measured_working(size, self._residences.working_bytes(model, folder, settings))
 
     def _judged(
         self, model: str, folder: Path, record: CapabilityRecord, limits: Limits
@@ -169,25 +177,27 @@ class ListedModels(NamedModels):
 
         need = None
         try:
-            size = self._size(model, folder, record)
+            size = self.size(model, folder, record)
             if size.total:
                 need = memory_need(record.model_type, size.total, size.least, *limits)
-            check_vision(record, folder, model, self._settings.applied_to(model), main_memory())
+            check_vision(record, folder, model, self._names.settings.applied_to(model), main_memory())
         except ProblemError as error:
             return need, error.problem
         return need, None
 
     def _limits(self) -> Limits:
-        """Return the memory that models may have."""
+        if (known := self._account_limits()) is not None:
+            return known
         from greenroom.engine.memory.device_memory import USABLE_SHARE, main_memory
 
-        given, memory = self._settings.memory_bytes, main_memory()
+        given, memory = self._names.settings.memory_bytes, main_memory()
         return (given, None) if given else (int(memory * USABLE_SHARE), memory)
 
-    def _allows_vision(self, model: str) -> bool:
+    def allows_vision(self, model: str) -> bool:
+        """Return whether the settings let a model see."""
         from greenroom.engine.catalog.operator.vision import allows_vision
 
-        return allows_vision(model, self._settings)
+        return allows_vision(model, self._names.settings)
 
 
 def _differ(one: ModelDescription, other: ModelDescription) -> bool:

@@ -23,47 +23,54 @@ _REFUSED_SECONDS = 30.0
 """The same for a model that had no memory, which others may have left by then."""
 
 
-class NamedModels:
+class ModelNames:
     """The names of the catalog and the settings. All methods read the disk.
 
     Attributes:
+        settings: Current settings; a model's own settings apply when its files are opened next.
         revision: Number of changes of the settings.
     """
 
     def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+        self.settings = settings
         self.revision = 0
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
         self._failed: dict[str, tuple[str, float]] = {}
 
-    @property
-    def settings(self) -> Settings:
-        """Current settings; a model's own settings apply when its files are opened next."""
-        return self._settings
-
     def reload(self, settings: Settings) -> None:
         """Use changed settings of models, names and profiles from now on."""
         with self._lock:
-            self._settings, self._catalog = settings, None
+            self.settings, self._catalog = settings, None
             self.revision += 1
 
     @property
     def chooses_default(self) -> bool:
         """True if the meaning of `default` depends on which models could be loaded."""
-        return bool(self._settings.default)
+        return bool(self.settings.default)
 
     @property
     def model_dirs(self) -> tuple[str, ...]:
-        return self._settings.model_dir
+        return self.settings.model_dir
 
     def rescan(self) -> None:
         """Make the next lookup scan the disk again, since models were fetched or deleted."""
-        self._open_catalog().rescan()
+        self.open_catalog().rescan()
 
     def find(self, name: str) -> CatalogEntry | Problem:
         """Return the catalog entry for a model name, or a 404 with similar names."""
-        return self._open_catalog().find(name)
+        return self.open_catalog().find(name)
+
+    def find_present(self, name: str) -> CatalogEntry | Problem:
+        """Return a model's entry; scan the disk again if its folder has been deleted."""
+        entry = self.find(name)
+        if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
+            return entry
+        self.rescan()
+        found = self.find(name)
+        if isinstance(found, Problem) or found.folder is None or found.folder.is_dir():
+            return found
+        return load_failed(found.id, "its folder is gone.")  # the operator has named it
 
     def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
         """Return the meaning of a model name, or a 404 with similar names.
@@ -77,11 +84,11 @@ class NamedModels:
         entry = self.find(name)
         if isinstance(entry, Problem):
             return entry
-        left = self._open_catalog().of_default(without) if entry.by_default else ()
+        left = self.open_catalog().of_default(without) if entry.by_default else ()
         model, replaceable = left[0].id if left else entry.id, len(left) > 1
         if entry.profile is None:
             return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
-        profile = self._settings.all_profiles.get(entry.profile)
+        profile = self.settings.all_profiles.get(entry.profile)
         defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
         defaults.pop("model", None)
         return ModelName(model, entry.profile, defaults, replaceable=replaceable)
@@ -101,22 +108,11 @@ class NamedModels:
         stamp, until = self._failed.get(entry.id, ("", 0.0))
         return stamp == entry.stamp and time.monotonic() < until
 
-    def _open_catalog(self) -> Catalog:
+    def open_catalog(self) -> Catalog:
+        """Return the catalog of the settings in force, which the first call scans."""
         from greenroom.engine.catalog.catalog import Catalog
 
         with self._lock:
             if self._catalog is None:
-                self._catalog = Catalog.of(self._settings, self._has_failed)
+                self._catalog = Catalog.of(self.settings, self._has_failed)
             return self._catalog
-
-
-def find_present(models: NamedModels, name: str) -> CatalogEntry | Problem:
-    """Return a model's entry; scan the disk again if its folder has been deleted."""
-    entry = models.find(name)
-    if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
-        return entry
-    models.rescan()
-    found = models.find(name)
-    if isinstance(found, Problem) or found.folder is None or found.folder.is_dir():
-        return found
-    return load_failed(found.id, "its folder is gone.")  # the operator has named it

@@ -96,7 +96,7 @@ class RequestRecords:
 
 
 def records_of(engines: Engines) -> RequestRecords:
-    log = get_logger(actor="model") if engines.settings.log_content else None
+    log = get_logger(actor="model") if engines.names.settings.log_content else None
     return RequestRecords(engines.inspector, engines.audit, engines.meter, log)
 
 

@@ -49,12 +49,12 @@ class CatalogLookups:
         self._log = log
         self._limiter = trio.CapacityLimiter(2)
         self._names: dict[str, ModelName] = {}
-        self._revision = engines.revision
+        self._revision = engines.names.revision
 
     def known(self, name: str) -> ModelName | None:
         """Return the meaning of a name from the cache; None if it is not cached."""
-        if self._revision != self._engines.revision:
-            self._revision, self._names = self._engines.revision, {}
+        if self._revision != self._engines.names.revision:
+            self._revision, self._names = self._engines.names.revision, {}
         return self._names.get(name)
 
     async def find(self, name: str, without: tuple[str, ...] = ()) -> ModelName | Problem:
@@ -63,10 +63,10 @@ class CatalogLookups:
         Args:
             without: Models of the list `default` that failed to load for this request.
         """
-        revision = self._engines.revision
-        found = await self._look(partial(self._engines.resolve, name, without), model=name)
-        stays = not self._engines.chooses_default and len(self._names) < MAX_REMEMBERED
-        stays = stays and revision == self._revision == self._engines.revision
+        revision = self._engines.names.revision
+        found = await self._look(partial(self._engines.names.resolve, name, without), model=name)
+        stays = not self._engines.names.chooses_default and len(self._names) < MAX_REMEMBERED
+        stays = stays and revision == self._revision == self._engines.names.revision
         if isinstance(found, ModelName) and found.listed and stays:
             self._names[name] = found
         return found

@@ -91,16 +91,21 @@ class Callbacks:
     revision: Callable[[], int] = lambda: 0
 
 
-class ModelTable(PoolOverview):
-    """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models."""
+class ModelTable:
+    """The pool's models: accepts requests, grants leases, and starts, loads, unloads and stops models.
+
+    Attributes:
+        overview: Answers to operators about all of them.
+    """
 
     def __init__(self, settings: Settings, callbacks: Callbacks) -> None:
         self._max_queries = settings.max_batch + settings.max_queue
         self._queue_timeout = settings.queue_timeout
         self._callbacks = callbacks
         self._unloads = UnloadRequests(callbacks.held.drop)
-        memory = MemoryReading(callbacks.available_memory, callbacks.held.nbytes)
-        super().__init__(Ledger(settings, callbacks.rule_of, callbacks.revision), memory)
+        self._ledger = Ledger(settings, callbacks.rule_of, callbacks.revision)
+        self._memory = MemoryReading(callbacks.available_memory, callbacks.held.nbytes)
+        self.overview = PoolOverview(self._ledger, self._memory)
 
     def preload(self, key: ModelKey) -> None:
         """Load a model without a request, if there is free memory for it."""
@@ -117,7 +122,7 @@ class ModelTable(PoolOverview):
             self._ledger.apply(ReopenAsked(key))
         if self._unloads.add(self._ledger[key], reply, message):
             if message.now:
-                self.fail_requests(self._ledger[key])
+                self.overview.fail_requests(self._ledger[key])
             self._ledger.apply(UnloadAsked(key, message.reason))
 
     def admit(self, key: ModelKey, reply: Reply, message: Acquire, name: ModelName) -> None:
@@ -203,7 +208,7 @@ class ModelTable(PoolOverview):
     def fail_all(self, problem: Problem) -> None:
         """Fail every waiting request, and tell the models to fail theirs."""
         self._unloads.fail_all(problem)
-        self.end_watches(problem)
+        self.overview.end_watches(problem)
         for record in self._ledger.records:
             self._fail_waiting(record, problem)
             if record.model is not None:

@@ -112,8 +112,8 @@ class Pool:
             lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
             lambda model: engines.abandon(model),
             engines.asked_by.__setitem__,
-            lambda model: rule_for(engines.settings, model),
-            lambda: engines.revision,
+            lambda model: rule_for(engines.names.settings, model),
+            lambda: engines.names.revision,
         )
         self._models = ModelTable(settings, callbacks)
         self._expiry = Alarm(lambda: self._control.send(Expired()))
@@ -173,7 +173,7 @@ class Pool:
             case Exited(model):
                 self._models.record_exit(model)
             case HeldReleased():
-                self._models.record_held_released(report)
+                self._models.overview.record_held_released(report)
             case FailAll():
                 self._models.fail_all(self._lost or draining())
             case DeviceLost(problem):
@@ -184,9 +184,9 @@ class Pool:
         if self._lost is not None:
             self._models.fail_unloaded(self._lost)
         self._models.advance()
-        self._awake.set_busy(self._models.busy)
+        self._awake.set_busy(self._models.overview.busy)
         self._tick()
-        self._expiry.set(self._models.next_expiry, self._nursery)
+        self._expiry.set(self._models.overview.next_expiry, self._nursery)
         self._answer_drain()
 
     def _receive_message(self, message: PoolMessage, reply: Reply) -> None:
@@ -197,17 +197,17 @@ class Pool:
             case DescribeModel(name):
                 self._nursery.start_soon(self._describe, reply, name)
             case ListRequests() | CancelRequest() | WatchModels():
-                self._models.answer(message, reply)
+                self._models.overview.answer(message, reply)
             case ProbeModel():  # fails by itself while the pool drains
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
-                statuses = self._models.statuses(self._workers.hung())
-                reply.send(PoolStatus(statuses, self._draining, self._models.limit))
+                statuses = self._models.overview.statuses(self._workers.hung())
+                reply.send(PoolStatus(statuses, self._draining, self._models.overview.limit))
             case Drain():
                 if self._draining is None:
                     self._log.info("draining")
                     self._draining = draining()
-                    self._models.end_watches(self._draining)
+                    self._models.overview.end_watches(self._draining)
                 self._drain_replies.append(reply)
 
     def _acquire(self, message: NamedMessage, reply: Reply) -> None:
@@ -233,7 +233,7 @@ class Pool:
             case UnloadModel():
                 self._models.unload(key, reply, message)
             case PinModel() | PlanLoad():
-                self._models.answer(attrs.evolve(message, key=key), reply)
+                self._models.overview.answer(attrs.evolve(message, key=key), reply)
             case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
                 reply.fail(adapter_not_found(adapter, found.model))
             case QueryPrompt():
@@ -267,12 +267,12 @@ class Pool:
         self._control.send(Exited(model))
 
     def _tick(self) -> None:
-        if self._models.waiting and not self._ticking:
+        if self._models.overview.waiting and not self._ticking:
             self._ticking = True
             self._nursery.start_soon(_tick_later, self._control)
 
     def _answer_drain(self) -> None:
-        if self._draining is not None and not (self._looking_up or self._models.busy):
+        if self._draining is not None and not (self._looking_up or self._models.overview.busy):
             replies, self._drain_replies = self._drain_replies, []
             for reply in replies:
                 reply.send(Drained())

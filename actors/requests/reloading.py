@@ -31,7 +31,7 @@ async def reload_models(pool: Ref[PoolMessage], engines: Engines, settings: Sett
     Returns:
         Names of the models that are opened anew.
     """
-    before = engines.settings
+    before = engines.names.settings
     await trio.to_thread.run_sync(engines.reload, settings)
     status = await ask_actor(pool, DescribePool(), PoolStatus)
     reopened: list[str] = []

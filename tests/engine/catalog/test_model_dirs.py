@@ -9,7 +9,7 @@ from pathlib import Path
 
 import structlog
 
-from greenroom.actors.engines.listed_models import ListedModels
+from greenroom.actors.engines.engines import Engines
 from greenroom.engine.catalog.catalog import Catalog
 from greenroom.engine.catalog.entries import CatalogEntry
 from greenroom.engine.catalog.model_dirs import ModelDirs
@@ -78,11 +78,11 @@ def test_a_model_whose_files_vanish_while_they_are_described_leaves_the_others_l
 ) -> None:
     for name in ("stays", "vanishes"):
         make_model(tmp_path / name)
-    listed = ListedModels(Settings(model_dir=(str(tmp_path),)))
+    listed = Engines(Settings(model_dir=(str(tmp_path),)))
     assert isinstance(found := listed.describe(None), tuple)
     assert [model.id for model in found] == ["stays", "vanishes"]
-    listed = ListedModels(Settings(model_dir=(str(tmp_path),)))
-    listed.find("stays")
+    listed = Engines(Settings(model_dir=(str(tmp_path),)))
+    listed.names.find("stays")
     shutil.rmtree(tmp_path / "vanishes")
     assert isinstance(found := listed.describe(None), tuple)
     assert [(model.id, model.problem is None) for model in found] == [("stays", True), ("vanishes", False)]
