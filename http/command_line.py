@@ -104,20 +104,17 @@ class EngineModels:
         return devices.can_compute()
 
     def is_missing(self, model: str) -> bool:
-        """Return whether an operator's name for a model is a path to a folder that does not exist."""
         from greenroom.engine.catalog.entries import resolve_folder
 
         folder = resolve_folder(model)
         return folder is not None and not folder.is_dir()
 
     def why_no_model(self, model: str) -> str | None:
-        """Return an error message if an operator's name for a model is a path to a folder without a model."""
         from greenroom.engine.catalog.named_folders import why_no_model
 
         return why_no_model(model)
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
-        """Return the hub ids among an operator's names whose models are not on this machine."""
         from greenroom.engine.catalog.entries import resolve_folder
         from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
@@ -131,7 +128,6 @@ class EngineModels:
         tell: Callable[[Download], None],
         report: Callable[[DownloadProgress], None],
     ) -> str:
-        """Download a model, and return its folder; call `tell` before the download of anything large."""
         import trio
 
         from greenroom.actors.transfers.fetch_model import Wish, fetch_model
@@ -141,7 +137,6 @@ class EngineModels:
         return str(trio.run(fetch_model, wish, report, tell))
 
     def survey_hub(self, hub_ids: Sequence[str]) -> tuple[dict[str, int], float]:
-        """Return the bytes of those models that the hub has, and its bytes per second; empty without it."""
         import trio
 
         from greenroom.actors.transfers.survey_hub import survey_hub
@@ -149,19 +144,16 @@ class EngineModels:
         return trio.run(survey_hub, hub_ids)
 
     def examine_machine(self, device: str) -> MachineReport:
-        """Compute something small on the device of the settings, and return what is found."""
         from greenroom.engine.loading.examine_machine import examine_machine
 
         return examine_machine(device)
 
     def cached_ids(self) -> list[str]:
-        """Return the hub ids of the models in the hub's cache, complete or not."""
         from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder, list_cached_ids
 
         return list_cached_ids(hub_cache_folder())
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
-        """Return the names that match no model of a server with these settings."""
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.entries import CatalogEntry
         from greenroom.schemas.settings.settings import Settings
@@ -175,30 +167,22 @@ class EngineModels:
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
     def why_pins_do_not_fit(self, settings: Settings) -> str | None:
-        """Return an error message if the pinned models exceed the memory together."""
         from greenroom.engine.loading.pinned_models import why_pins_do_not_fit
 
         return why_pins_do_not_fit(settings)
 
     def find_conflict(self, settings: Settings) -> str | None:
-        """Return a sentence about two things of one name, if there are any."""
         from greenroom.engine.catalog.catalog import Catalog
         from greenroom.engine.catalog.names import find_conflict
 
         return find_conflict(Catalog.of(settings).owned(), settings.aliases, settings.all_profiles)
 
     def find_bad_file(self, settings: Settings) -> str | None:
-        """Return an error message about an unusable file of the settings, if there is one."""
         from greenroom.engine.catalog.operator.operator_files import find_bad_file
 
         return find_bad_file(settings)
 
     def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
-        """Return descriptions of the available models, or of one, without loading any.
-
-        Args:
-            name: Name of a model as in requests; an unknown one has no description.
-        """
         from greenroom.actors.engines.engines import Engines
         from greenroom.actors.engines.probed_models import ProbedModels
         from greenroom.actors.store import read_capabilities as stored

@@ -93,7 +93,6 @@ class Model:
         self._control.send(command)
 
     async def run(self) -> None:
-        """Receive messages until stopped."""
         self._log.debug("started")
         problem = draining()
         try:

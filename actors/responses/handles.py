@@ -99,7 +99,6 @@ class ConversationLock(Grant):
         self._release: Callable[[str], None] | None = release
 
     def take(self) -> ConversationLock:
-        """Transfer the lock to the caller; closing this object has no effect afterwards."""
         release, self._release = self._release, None
         return ConversationLock(self.conversation, release or (lambda _: None))
 

@@ -29,12 +29,10 @@ class ByteDetokenizer:
 
     @property
     def last_segment(self) -> str:
-        """Text decoded since this property was last read."""
         text, self._unread = self._unread, ""
         return text
 
     def add_token(self, token: int) -> None:
-        """Decode the next token."""
         text = self._decoder.decode(self._bytes_of(token))
         if text and self._trims_space:
             text, self._trims_space = text.removeprefix(" "), False
@@ -61,7 +59,6 @@ class BoundedDetokenizer:
 
     @property
     def last_segment(self) -> str:
-        """Text decoded since this property was last read."""
         inner = self._inner
         segment: str = inner.last_segment
         if inner.offset > _MAX_KEPT_CHARACTERS:
@@ -75,9 +72,7 @@ class BoundedDetokenizer:
         return segment
 
     def add_token(self, token: int) -> None:
-        """Decode the next token."""
         self._inner.add_token(token)
 
     def finalize(self) -> None:
-        """Flush the text that is still held back."""
         self._inner.finalize()

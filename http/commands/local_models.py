@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import click
 
+from greenroom.http.settings.known_models import KnownModels
 from greenroom.http.terminal.option_types import MODEL
 from greenroom.schemas.download import Download
 from greenroom.schemas.machine_report import MachineReport
@@ -14,20 +15,8 @@ from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 
 
-class LocalModels(Protocol):
+class LocalModels(KnownModels, Protocol):
     """The models and devices of this machine."""
-
-    def has_gpu(self) -> bool:
-        """Return whether MLX finds a GPU."""
-
-    def can_compute(self) -> bool:
-        """Return whether MLX is installed with a backend."""
-
-    def is_missing(self, model: str) -> bool:
-        """Return whether an operator's name for a model is a path to a folder that does not exist."""
-
-    def why_no_model(self, model: str) -> str | None:
-        """Return an error message if an operator's name for a model is a path to a folder without a model."""
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
         """Return the hub ids among an operator's names whose models are not on this machine."""
@@ -57,18 +46,6 @@ class LocalModels(Protocol):
 
     def cached_ids(self) -> list[str]:
         """Return the hub ids of the models in the hub's cache, complete or not."""
-
-    def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
-        """Return the names that match no model of a server with these settings."""
-
-    def why_pins_do_not_fit(self, settings: Settings) -> str | None:
-        """Return an error message if the pinned models exceed the memory together."""
-
-    def find_bad_file(self, settings: Settings) -> str | None:
-        """Return an error message about an unusable file of the settings, if there is one."""
-
-    def find_conflict(self, settings: Settings) -> str | None:
-        """Return a sentence about two things of one name, if there are any."""
 
     def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
         """Return descriptions of the available models, or of one, without loading any.

@@ -72,7 +72,6 @@ class EmbeddingModel:
         return Vector(values.astype("<f4").tobytes(), index)
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the memory of a forward pass in bytes, without the weights."""
         return self._cost.batch_bytes(rows, width)
 
 

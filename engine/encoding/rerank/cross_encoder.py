@@ -53,7 +53,6 @@ class CrossEncoder:
         return score_event(index, values)
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the memory of a forward pass in bytes, without the weights."""
         return self._batch_bytes(rows, width)
 
 

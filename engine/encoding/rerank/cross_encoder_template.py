@@ -29,7 +29,6 @@ class CrossEncoderTemplate:
         self._typed = types > 1 and max(pair.type_ids) > 0
 
     def prefix(self, query: str, instruction: str | None) -> Tokens:
-        """Return the tokens before the document."""
         if instruction is not None:
             detail = "`instruction` is for models that are told what to look for; a cross-encoder is not."
             raise invalid(detail, "instruction", "unsupported_parameter")
@@ -40,12 +39,10 @@ class CrossEncoderTemplate:
 
     @property
     def suffix(self) -> Tokens:
-        """The tokens after the document."""
         return self._after
 
     @property
     def typed(self) -> bool:
-        """True if the document's tokens have a token type of their own."""
         return self._typed
 
     @property

@@ -46,7 +46,6 @@ class GenerativeReranker:
         return score_event(index, values)
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the memory of a forward pass in bytes, without the weights."""
         return self._cost.batch_bytes(rows, width)
 
     def prefix_bytes(self, tokens: int) -> int:

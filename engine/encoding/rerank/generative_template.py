@@ -38,7 +38,6 @@ class GenerativeTemplate:
         self._after = encoder.written(_AFTER)
 
     def prefix(self, query: str, instruction: str | None) -> Tokens:
-        """Return the tokens before the document."""
         asked = f"<Instruct>: {instruction or INSTRUCTION}\n<Query>: {query}\n<Document>:"
         return np.concatenate((self._before, self._encoder.encode([asked])[0]))
 
@@ -48,7 +47,6 @@ class GenerativeTemplate:
 
     @property
     def suffix(self) -> Tokens:
-        """The tokens after the document."""
         return self._after
 
     @property

@@ -69,11 +69,9 @@ class PrefixKV:
 
     @property
     def left(self) -> int:
-        """Number of tokens not computed yet."""
         return len(self._tokens) - self._done
 
     def advance(self, count: int) -> None:
-        """Compute `count` more tokens."""
         ids = mx.array(self._tokens[None, self._done : self._done + count])
         self._decoder(ids, self._caches)
         mx.eval([(cache.keys, cache.values) for cache in self._caches])

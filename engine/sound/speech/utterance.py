@@ -98,7 +98,6 @@ class Utterance:
         return [*events, self.finished("stop")]
 
     def finished(self, reason: FinishReason) -> Finished:
-        """Return the final event, with the request's usage and timing."""
         now = time.monotonic()
         began = now if self._began is None else self._began
         usage = Usage(self._prompt_tokens, self._tokens, spoken=self._samples / self._rate)

@@ -67,7 +67,6 @@ class RunningTranscription:
         self._steps: Steps | None = None
 
     def finished(self, reason: FinishReason) -> Finished:
-        """Return the final event, with the request's usage and timing."""
         now = time.perf_counter()
         began = now if self._began is None else self._began
         timing = Timing(queued=began - self._submitted, decode=now - began)

@@ -137,7 +137,6 @@ class Speculation:
         self._policy.record_draft(drafted, accepted, milliseconds)
 
     def reset(self) -> None:
-        """Release the sequence's state."""
         self._pause()
         self._sequence = None
         if self._drafter is not None:

@@ -52,7 +52,6 @@ class CollectingFormatter:
 
     @property
     def has_news(self) -> bool:
-        """True if a heartbeat would tell a waiting client more than the last one."""
         return self._formatter.has_news
 
     def event(self, event: InferenceEvent) -> bytes:

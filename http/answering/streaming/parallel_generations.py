@@ -41,7 +41,6 @@ class ParallelGenerations:
         return await self._receiver.receive()
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Return the events that are available without waiting."""
         ready = []
         while True:
             try:

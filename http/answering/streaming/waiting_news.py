@@ -45,7 +45,6 @@ class TellsNews:
 
     @property
     def has_news(self) -> bool:
-        """True if a heartbeat would tell a waiting client more than the last one."""
         return self._news.fresh
 
 

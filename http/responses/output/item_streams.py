@@ -88,7 +88,6 @@ class MessageStream(ItemStream):
 
     @property
     def piece_place(self) -> dict[str, Any]:
-        """Members that identify the part of the item to which a delta belongs."""
         return {**self.place, "content_index": 0}
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
@@ -121,7 +120,6 @@ class ReasoningStream(ItemStream):
 
     @property
     def piece_place(self) -> dict[str, Any]:
-        """Members that identify the part of the item to which a delta belongs."""
         return {**self.place, "summary_index": 0}
 
     def item(self, status: ItemStatus) -> dict[str, Any]:
@@ -162,11 +160,9 @@ class CallStream(ItemStream):
         return self.place
 
     def accept(self, piece: str) -> str:
-        """Take generated text, and return the text to send to the client."""
         return piece if self._reader is None else self._reader.feed(piece)
 
     def rest(self) -> str:
-        """Return the text held back until the item ends."""
         return "" if self._reader is None else self._reader.finish()
 
     def item(self, status: ItemStatus) -> dict[str, Any]:

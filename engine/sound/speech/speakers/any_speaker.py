@@ -23,7 +23,6 @@ class AnySpeaker:
 
     @property
     def sample_rate(self) -> int:
-        """Sample rate in Hz."""
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:

@@ -31,7 +31,6 @@ class KokoroSpeaker:
 
     @property
     def sample_rate(self) -> int:
-        """Sample rate in Hz."""
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:

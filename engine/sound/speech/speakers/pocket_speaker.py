@@ -29,7 +29,6 @@ class PocketSpeaker:
 
     @property
     def sample_rate(self) -> int:
-        """Sample rate in Hz."""
         return int(self._model.sample_rate)
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:

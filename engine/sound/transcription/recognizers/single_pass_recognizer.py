@@ -46,7 +46,6 @@ class SinglePassRecognizer:
         self._takes = inspect.signature(model.generate).parameters
 
     def working_bytes(self, asked: TranscriptionInput) -> int:
-        """Return the approximate memory of a window's computation in bytes."""
         return _WORKING_BYTES
 
     def listen(self, asked: TranscriptionInput, memory: object = None) -> SinglePassSession:

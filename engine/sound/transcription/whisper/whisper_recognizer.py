@@ -58,7 +58,6 @@ class WhisperRecognizer:
         self.decoder = WindowDecoder(model, make_vocabulary(model))
 
     def working_bytes(self, asked: TranscriptionInput) -> int:
-        """Return the approximate memory of a window's computation in bytes."""
         dims = self.decoder.model.dims
         positions, item = dims.n_audio_ctx, self.decoder.model.dtype.size
         # One layer's attention scores, and their softmax in float32.
@@ -104,7 +103,6 @@ class WhisperSession:
         self.memory = _Memory(asked.language, context)
 
     def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
-        """Transcribe a window, yielding between steps so that other requests can compute."""
         decoder = self._decoder
         mel, frames = decoder.spectrogram(window.samples)
         if not frames:

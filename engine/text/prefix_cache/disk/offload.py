@@ -73,7 +73,6 @@ class Offload:
 
     @property
     def pending(self) -> bool:
-        """True if `advance` has work to do."""
         return bool(self._pending) or self._writing is not None
 
     def add(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:

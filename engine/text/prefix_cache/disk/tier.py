@@ -79,7 +79,6 @@ class DiskTier:
 
     @property
     def pending(self) -> bool:
-        """True if `advance` has work to do."""
         return self._offload.pending
 
     def statistics(self) -> DiskStatistics:
