@@ -17,6 +17,7 @@ from greenroom.actors.conversation import (
     run_conversation,
 )
 from greenroom.actors.requests.generation import Generation
+from greenroom.actors.store.answers import ask_store
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import (
     Admitted,
@@ -109,6 +110,7 @@ __all__ = [
     "TranscriptionInput",
     "Usage",
     "Vector",
+    "ask_store",
     "chat",
     "converse",
     "create_app",
