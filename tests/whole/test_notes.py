@@ -18,7 +18,7 @@ PLAIN_EVENTS = {
     *("weights are not read ahead", "memory of decoders is not bounded", "model fills the memory"),
     *("model folder skipped", "model broken", "lookup hangs", "streams not cleared"),
     *("prefixes found", "prefixes held", "prefixes not written in time", "cached prefix removed"),
-    *("doubtful prefixes removed", "capabilities unreadable", "conversation not released"),
+    *("doubtful prefixes removed", "capabilities unreadable"),
     *("responses of a stopped server failed", "response template given up for an answer"),
     *("certificate expired", "certificate not reloaded", "settings not reloaded", "no runtime file"),
     "uncaught exception in a thread",
