@@ -29,6 +29,7 @@ from greenroom.actors.engines.named_models import ModelNames
 from greenroom.actors.system import System, open_system
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.catalog.entries import DEMO_FOLDER, CatalogEntry
+from greenroom.engine.memory.cacheless_engine import CachelessEngine
 from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.events.result_events import Vector
@@ -350,7 +351,7 @@ class _Choice:
         return [*last, Finished(reason, usage)], True  # type: ignore[arg-type]
 
 
-class ScriptedEngine:
+class ScriptedEngine(CachelessEngine):
     """An engine without weights that writes what it is told; a token is a piece.
 
     Args:
@@ -405,23 +406,6 @@ class ScriptedEngine:
             if not choices:
                 del self._choices[name]
         return events
-
-    @property
-    def idle_delay(self) -> float | None:
-        """None: there is no work while idle."""
-        return None
-
-    def work_idly(self) -> None:
-        """Do nothing."""
-
-    def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Do nothing: it holds no memory."""
-
-    def release_memory(self) -> None:
-        """Do nothing."""
-
-    def release_caches(self) -> None:
-        """Do nothing."""
 
     def close(self) -> None:
         """Drop the answers."""

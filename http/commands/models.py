@@ -12,9 +12,9 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.joining import listing_server, server_options
 from greenroom.http.terminal.option_types import MODEL
+from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -64,7 +64,8 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     """Return a model's name, type, architecture, context, size, and its state, folder or problem."""
     place = row.get("problem") or row["state"] or row["folder"] or "not on this machine"
     context = f"{row['context_length']:,}" if row["context_length"] else ""
-    cells = (row["id"], _kind(row), row["architecture"] or "", context, byte_size(row["size_bytes"]), place)
+    size = size_text(row["size_bytes"]) if row["size_bytes"] else ""
+    cells = (row["id"], _kind(row), row["architecture"] or "", context, size, place)
     return tuple("".join(each if each.isprintable() else " " for each in cell) for cell in cells)
 
 

@@ -11,9 +11,9 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import BadSettingError, settings_options
-from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.joining import listing_server, server_options
 from greenroom.http.terminal.option_types import MODEL
+from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
 _NOT_SHOWN = ("settings", "capabilities", "object", "created", "owned_by", "name")
@@ -79,7 +79,7 @@ def _facts(row: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(name: str, value: Any) -> str:
     if name in _SIZES:
-        return f"{byte_size(value)} ({value:,} bytes)"
+        return f"{size_text(value)} ({value:,} bytes)"
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     if isinstance(value, dict):
         text = ", ".join(f"{key} {each}" for key, each in value.items())

@@ -27,8 +27,3 @@ class Finding:
         text = self.text.replace(home, "~") if len(home) > 1 else self.text
         shown = "".join(each if each.isprintable() else " " for each in text)
         return f"{'WRONG' if self.wrong else 'ok':<6}{self.subject:<14}{shown}"
-
-
-def size(nbytes: int) -> str:
-    """Return a number of bytes for people."""
-    return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:.1f} MB"

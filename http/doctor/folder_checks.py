@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from greenroom.actors.store.database.database_file import MEMORY, default_path
-from greenroom.http.doctor.finding import Finding, size
+from greenroom.http.doctor.finding import Finding
+from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
 LEAST_FREE = 1_000_000_000
@@ -55,7 +56,7 @@ def _check(subject: str, folder: Path) -> Finding:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         return Finding(subject, f"{folder}: cannot be read and written ({reason})", wrong=True)
-    told = f"{folder}: {size(free)} free"
+    told = f"{folder}: {size_text(free)} free"
     if free < LEAST_FREE:
         return Finding(subject, f"{told}, the disk is full", wrong=True)
     return Finding(subject, told if folder == existing else f"{told}, not there yet")

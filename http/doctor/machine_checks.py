@@ -8,10 +8,11 @@ import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 
-from greenroom.http.doctor.finding import Finding, size
+from greenroom.http.doctor.finding import Finding
 from greenroom.http.process.descriptor_limit import raise_descriptor_limit
 from greenroom.http.transport.descriptors import needed_descriptors
 from greenroom.schemas.machine_report import MachineReport
+from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -33,7 +34,8 @@ def check_device(settings: Settings, found: MachineReport) -> Iterator[Finding]:
     if not found.memory:
         return
     asked = settings.memory_bytes
-    limit = f"models may have {size(found.limit if asked is None else asked)} of {size(found.memory)}"
+    most = found.limit if asked is None else asked
+    limit = f"models may have {size_text(most)} of {size_text(found.memory)}"
     if asked is not None and asked > found.memory:
         yield Finding("memory", f"{limit}: memory_bytes is more than there is", wrong=True)
     else:

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from greenroom.http.doctor.finding import Finding, size
+from greenroom.http.doctor.finding import Finding
+from greenroom.schemas.protocols.download_protocol import size_text
 
 
 def check_models(rows: list[dict[str, Any]], named: Collection[str], hub_cache: Path) -> Iterator[Finding]:
@@ -30,7 +31,7 @@ def check_models(rows: list[dict[str, Any]], named: Collection[str], hub_cache: 
         elif folder is None:
             yield Finding("model", f"{name}: not on this machine; it is downloaded when it is needed")
         elif row["fits"] is False:
-            least = size(row["least_bytes"] or 0)
+            least = size_text(row["least_bytes"] or 0)
             yield Finding(
                 "model", f"{name}: needs at least {least}, more than models may have", name in named
             )

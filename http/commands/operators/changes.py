@@ -7,8 +7,8 @@ from urllib.parse import quote
 import click
 
 from greenroom.http.terminal.admin_client import AdminClient, url_option
-from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.standard_streams import for_terminal
+from greenroom.schemas.protocols.download_protocol import size_text
 
 
 @click.command("load")
@@ -44,7 +44,7 @@ def unload(model: str, now: bool, url: str) -> None:
     unloaded = AdminClient(url).post("/admin/models/unload", body)
     name, freed = for_terminal(unloaded["id"]), unloaded["freed_bytes"]
     click.echo(
-        f"{name} is unloaded: {byte_size(freed)} are free again." if freed else f"{name} is not loaded."
+        f"{name} is unloaded: {size_text(freed)} are free again." if freed else f"{name} is not loaded."
     )
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from greenroom.http.terminal.admin_client import AdminClient, url_option
-from greenroom.http.terminal.byte_sizes import byte_size
 from greenroom.http.terminal.standard_streams import for_line
+from greenroom.schemas.protocols.download_protocol import size_text
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -102,7 +102,8 @@ def _model_rows(models: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         if state == "loading":
             state = f"loading {model['load_progress']:.0%}"
         counts = str(model["running"]), str(model["waiting"])
-        yield for_line(model["id"]), state, byte_size(model["bytes"]), *counts, _stays(model)
+        size = size_text(model["bytes"]) if model["bytes"] else ""
+        yield for_line(model["id"]), state, size, *counts, _stays(model)
 
 
 def _stays(model: dict[str, Any]) -> str:
