@@ -281,7 +281,7 @@ def lookup_hung(seconds: float) -> Problem:
 
 
 def draining() -> Problem:
-    return Problem(503, "draining", "The server is shutting down and takes no new requests.", retry_after=5)
+    return Problem(503, "draining", "The server is shutting down: ask again once it is back.", retry_after=5)
 
 
 def device_lost(why: str) -> Problem:

@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.actors.store.database.database_file import MEMORY, default_path
+from greenroom.actors.store.database.check_database import check_contents
+from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
 from greenroom.http.doctor.finding import Finding
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
@@ -41,6 +42,11 @@ def _check_database(file: Path) -> Finding:
         return Finding("database", f"{file}: it is no file", wrong=True)
     if file.exists() and not os.access(file, os.R_OK | os.W_OK):
         return Finding("database", f"{file}: this user may not read and write it", wrong=True)
+    if file.exists():
+        try:
+            check_contents(file)
+        except UnusableDatabase as error:
+            return Finding("database", f"{file}: {error}", wrong=True)
     folder = _check("database", file.parent)
     return Finding("database", folder.text.replace(str(file.parent), str(file), 1), folder.wrong)
 

@@ -22,6 +22,18 @@ def check_database(name: str) -> None:
     try:
         path = Path(name).expanduser()
         prepare_file(path)
+        check_contents(path)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UnusableDatabase(str(error)) from error
+
+
+def check_contents(path: Path) -> None:
+    """Check that this version can use an existing database file, which stays unchanged.
+
+    Raises:
+        UnusableDatabase: The database is unusable.
+    """
+    try:
         with closing(sqlite3.connect(database_uri(path), timeout=_LOOK_SECONDS, uri=True)) as connection:
             tables = {row[0] for row in connection.execute("select name from sqlite_master")}
             applied = []
@@ -35,5 +47,3 @@ def check_database(name: str) -> None:
         # A database locked by another process is still a database.
         if getattr(error, "sqlite_errorcode", 0) & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise UnusableDatabase(str(error)) from error
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UnusableDatabase(str(error)) from error

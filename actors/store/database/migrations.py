@@ -30,7 +30,10 @@ def check_version(names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in _STEPS:
-            raise UnusableDatabase(f"a newer version of Greenroom has written it (it has '{name}')")
+            raise UnusableDatabase(
+                f"a newer version of Greenroom has written it (it has '{name}'): "
+                "start that version, or name another database"
+            )
 
 
 def create_tables(database: Database) -> None:

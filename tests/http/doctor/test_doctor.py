@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sqlite3
 import subprocess
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 import trio
 from packaging.requirements import Requirement
 
+from greenroom.actors.store.database.connection import Connection
 from greenroom.actors.store.database.database_file import default_path
 from greenroom.http.doctor.library_checks import check_versions
 from greenroom.http.doctor.machine_checks import check_descriptors, check_device
@@ -63,6 +65,24 @@ def test_a_broken_cache_folder_is_wrong(broken: str, tmp_path: Path) -> None:
     assert found.keys() == {"hub cache", "prefix cache"}
     assert found["hub cache"].startswith(f"{folder}: cannot be read and written (")
     assert done.stdout.endswith("\n2 things are wrong.\n")
+
+
+def test_a_database_that_no_server_can_use_is_wrong(tmp_path: Path) -> None:
+    newer, text = tmp_path / "newer.db", tmp_path / "text.db"
+    Connection(str(newer)).close()
+    with closing(sqlite3.connect(newer)) as database, database:
+        row = ("greenroom", "with_wings", "")
+        database.execute(
+            "insert into _sqlite_migrations (migration_set, name, applied_at) values (?, ?, ?)", row
+        )
+    text.write_text("no database " * 1_000)
+    for file, why in (
+        (newer, "a newer version of Greenroom has written it"),
+        (text, "file is not a database"),
+    ):
+        found = wrong(run_greenroom("doctor", *HEALTHY, "--db", str(file)))
+        assert found.keys() == {"database"}
+        assert why in found["database"]
 
 
 def test_no_folder_is_created(tmp_path: Path) -> None:

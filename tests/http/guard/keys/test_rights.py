@@ -236,6 +236,44 @@ async def test_an_empty_prompt_unloads_no_model_that_another_key_uses(locked: Lo
     assert (allowed.status, allowed.json()["done_reason"]) == (200, "unload")
 
 
+async def test_answers_that_make_way_for_another_key_are_the_same_as_alone(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    models, db = (str(tiny_model("llama")),), str(tmp_path / "db")
+    fields = {"n": 4, "max_tokens": 120, "ignore_eos": True, "temperature": 0.9, "seed": 5, "logprobs": True}
+
+    def said(choices: list[dict[str, Any]], part: str) -> dict[int, tuple[str, list[str]]]:
+        """Return the text and the tokens of each choice."""
+        found: dict[int, tuple[str, list[str]]] = {}
+        for choice in choices:
+            text, tokens = found.get(choice["index"], ("", []))
+            more = [each["token"] for each in (choice.get("logprobs") or {}).get("content") or ()]
+            found[choice["index"]] = text + (choice[part].get("content") or ""), tokens + more
+        return found
+
+    async with serving(Settings(models=models, db=db, max_batch=4, shutdown_timeout=60.0)) as served:
+        made = await fetch(served.server, "POST", "/admin/keys", {"name": "boss", "admin": True})
+        locked = Locked(served, made.json()["secret"])
+        alice, bob = await locked.key("alice"), await locked.key("bob")
+        path, one = "/v1/chat/completions", chat("llama", **{**fields, "n": 1, "max_tokens": 20})
+        alone = await locked.ask("POST", path, alice, chat("llama", **fields))
+        other = await locked.ask("POST", path, bob, one)
+        expected = said(alone.json()["choices"], "message")
+        assert len({text for text, _ in expected.values()}) == 4
+        async with connected(served.server) as client:
+            streamed = json.dumps(chat("llama", **fields, stream=True)).encode()
+            await client.request("POST", path, streamed, x_api_key=alice)
+            begun = await client.read_until(b'"content":"')
+            beside = await locked.ask("POST", path, bob, one)
+            stream = begun + await client.read_until(b"data: [DONE]")
+        metrics = (await locked.ask("GET", "/metrics")).body.decode()
+    chunks = re.findall(rb"^data: (\{.*\})\r?$", stream, re.MULTILINE)
+    choices = [choice for chunk in chunks for choice in json.loads(chunk)["choices"]]
+    assert said(choices, "delta") == expected
+    assert said(beside.json()["choices"], "message") == said(other.json()["choices"], "message")
+    assert re.search(r"^\S*num_preemptions_total\S* [1-9]", metrics, re.MULTILINE)
+
+
 @pytest.mark.parametrize("isolates", [False, True])
 async def test_isolated_keys_share_no_prefixes(tiny_model: TinyModel, tmp_path: Path, isolates: bool) -> None:
     settings = Settings(
