@@ -17,7 +17,7 @@ from greenroom.actors.conversation import (
     run_conversation,
 )
 from greenroom.actors.requests.generation import Generation
-from greenroom.actors.store.answers import ask_store
+from greenroom.actors.store.tables import ask_store
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import (
     Admitted,
@@ -33,9 +33,8 @@ from greenroom.schemas.events.events import (
 )
 from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
 from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
-from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.generation import GenerationParameters, Parameters, parameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
-from greenroom.schemas.messages.parameters import Parameters, parameters
 from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
@@ -53,10 +52,9 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
 
 if TYPE_CHECKING:
-    from greenroom.http.app import create_app
-    from greenroom.http.server import serve
+    from greenroom.http.app import create_app, serve
 else:
-    _OF_HTTP = {"create_app": "greenroom.http.app", "serve": "greenroom.http.server"}
+    _OF_HTTP = {"create_app": "greenroom.http.app", "serve": "greenroom.http.app"}
 
     def __getattr__(name: str) -> Any:
         if name not in _OF_HTTP:

@@ -25,12 +25,12 @@ from greenroom.actors.engines.engine_protocol import (
     SuspendableEngine,
 )
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
-from greenroom.actors.engines.named_models import ModelNames
+from greenroom.actors.engines.listed_models import ModelNames
 from greenroom.actors.system import System, open_system
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.catalog.entries import DEMO_FOLDER, CatalogEntry
-from greenroom.engine.memory.cacheless_engine import CachelessEngine
+from greenroom.engine.catalog.folders import DEMO_FOLDER, CatalogEntry
 from greenroom.engine.parsers.stream_processor import StreamProcessor
+from greenroom.engine.resources.residence import CachelessEngine
 from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, Usage
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.actors.audit.audit_writer import AuditWriter
-from greenroom.actors.audit.token_meter import TokenMeter
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.inspection.inspector import Inspector
-from greenroom.actors.store.answers import StoreMessage
+from greenroom.actors.records.audit import AuditWriter, TokenMeter
+from greenroom.actors.records.inspector import Inspector
+from greenroom.actors.store.tables import StoreMessage
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage

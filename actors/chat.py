@@ -9,9 +9,8 @@ from typing import Unpack
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed, TextDelta
-from greenroom.schemas.messages.lone_surrogates import check_text
-from greenroom.schemas.messages.messages import Message, TextPart
-from greenroom.schemas.messages.parameters import Parameters, parameters
+from greenroom.schemas.messages.generation import Parameters, parameters
+from greenroom.schemas.messages.messages import Message, TextPart, check_text
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RequestInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError

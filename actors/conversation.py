@@ -14,8 +14,8 @@ from greenroom.actors.system import System
 from greenroom.actors.tools.conversation import ToolConversation
 from greenroom.schemas.events.events import Failed, TextDelta
 from greenroom.schemas.events.tool_events import ServerCall
+from greenroom.schemas.messages.generation import Parameters, parameters
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.messages.parameters import Parameters, parameters
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError

@@ -15,21 +15,20 @@ import attrs
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.audit.audit_book import AuditBook
-from greenroom.actors.audit.audit_writer import AuditWriter
-from greenroom.actors.core.activity import Activity
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.worker import Workers, WorkersStatistics
+from greenroom.actors.core.worker_thread import Activity
 from greenroom.actors.downloads.downloads import Downloads
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.engines.probed_models import ProbedModels
+from greenroom.actors.engines.residences import ProbedModels
 from greenroom.actors.pool.pool import Pool
+from greenroom.actors.records.audit import AuditBook, AuditWriter
 from greenroom.actors.requests.probing import Probing
-from greenroom.actors.requests.reloading import reload_models
+from greenroom.actors.requests.prompt_queries import reload_models
 from greenroom.actors.responses.responses import Responses
-from greenroom.actors.store.database.check_database import check_database
-from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase, default_path
-from greenroom.actors.store.read_capabilities import read_capabilities, read_working_space
+from greenroom.actors.store.connection import check_database
+from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, default_path
+from greenroom.actors.store.read_only import read_capabilities, read_working_space
 from greenroom.actors.store.store import Store
 from greenroom.actors.tools.tools import Tools
 from greenroom.engine.loading.libraries import watch_imports
@@ -286,8 +285,7 @@ def _check_places(settings: Settings) -> None:
     Raises:
         ValueError: Names the setting and the reason.
     """
-    from greenroom.engine.catalog.entries import resolve_folder
-    from greenroom.engine.catalog.named_folders import why_no_model
+    from greenroom.engine.catalog.folders import resolve_folder, why_no_model
 
     for model in settings.models:
         folder = resolve_folder(model)

@@ -2,49 +2,63 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import quote
 
 import attrs
+import trio
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.inspection.inspector import Inspector
-from greenroom.http.answering.audit.audited_request import audited_request, begin_record
+from greenroom.actors.records.inspector import Inspector
+from greenroom.actors.system import System
+from greenroom.http.answering.current_request import (
+    audited_request,
+    begin_record,
+    inspect_response,
+    notice_headers,
+    request_id,
+    request_resources,
+)
+from greenroom.http.answering.event_stream import STATUS_TIMEOUT
 from greenroom.http.answering.http_responses import paced_response
-from greenroom.http.answering.protocols.error_responses import answer_errors
-from greenroom.http.answering.protocols.model_routes import model_routes
-from greenroom.http.answering.protocols.wire_protocol import protocol_name, protocol_of
-from greenroom.http.answering.requests.current_request import notice_headers, request_id, request_resources
-from greenroom.http.answering.requests.inspected_request import inspect_response
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.answering.streaming.response_timing import STATUS_TIMEOUT
+from greenroom.http.answering.protocols import answer_errors, model_routes, protocol_name, protocol_of
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
-from greenroom.http.errors.problem_documents import ErrorMembers
-from greenroom.http.guard.body_limit import BODY_LIMIT
+from greenroom.http.encoding.problem_documents import ErrorMembers
 from greenroom.http.guard.host_guard import BODY_TYPES
-from greenroom.http.guard.keys.door import Head
+from greenroom.http.guard.key_watch import KeyWatch
+from greenroom.http.guard.keys import Head, is_reachable
+from greenroom.http.guard.request_body import BODY_LIMIT
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
-from greenroom.http.operations.admin.admin_routes import admin_routes
+from greenroom.http.operations.admin_routes import admin_routes
 from greenroom.http.operations.health_routes import health_routes
-from greenroom.http.operations.http_requests import HttpRequests
-from greenroom.http.operations.metrics_route import metrics_route
-from greenroom.http.operations.openapi.openapi_routes import openapi_routes
+from greenroom.http.operations.metrics import HttpRequests, metrics_route
+from greenroom.http.operations.openapi import openapi_routes
 from greenroom.http.pages.page_routes import lead_to_pages, page_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
+from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
-from greenroom.http.responses.sockets.socket_request import socket_request
-from greenroom.http.responses.sockets.socket_session import ResponseSockets
-from greenroom.http.transport.client_ids import client_ids
-from greenroom.http.transport.closing_response import ClosingResponses
-from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
-from greenroom.http.transport.request_connection import RequestConnection
-from greenroom.http.transport.request_id import new_request_id, request_id_headers
+from greenroom.http.responses.socket_session import ResponseSockets
+from greenroom.http.settings.reloader import Reloader
+from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.bound_sockets import BoundPath, is_present, remove_paths, unix_paths
+from greenroom.http.transport.request_connection import (
+    FlowControlledRequest,
+    RequestConnection,
+    client_ids,
+    new_request_id,
+    request_id_headers,
+)
+from greenroom.http.transport.request_head import ClosingResponses
+from greenroom.http.transport.tls import Certificates
 from greenroom.http.transport.web_socket import WebSockets
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 
@@ -233,3 +247,85 @@ def _body_type() -> str:
     any_type = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type
     tolerant = not from_browser and (any_type or (bodiless and not request.mimetype))
     return BODY_TYPES[0] if tolerant else request.mimetype
+
+
+log = get_logger(actor="http")
+
+_PATHS_SECONDS = 2.0
+"""Seconds between checks of the paths of Unix sockets."""
+
+
+async def serve(
+    system: System,
+    settings: Settings,
+    *,
+    drain: trio.Event | None = None,
+    sockets: Sequence[socket.socket] = (),
+    reloader: Reloader | None = None,
+    session_key: str | None = None,
+    task_status: trio.TaskStatus[tuple[str, ...]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve a system over HTTP until `drain` is set, then finish running requests and return.
+
+    Args:
+        drain: Event that stops the server: idle connections close at once, new ones are refused, running
+            responses get their share of `settings.shutdown_timeout`, and the rest is cut off.
+        sockets: Inherited listening sockets; without any, the addresses of the settings are bound.
+        reloader: Reader of changed settings, for `POST /admin/reload`; without one, that is a 501.
+        session_key: Key that opens the server to programs of this machine until it ends.
+        task_status: Receives the addresses (`http://127.0.0.1:8000`) once connections are accepted.
+
+    Raises:
+        OSError: The address cannot be bound.
+    """
+    listeners = await open_listeners(settings, sockets)
+    # Those that another process has bound are for it to remove.
+    paths = [] if sockets else unix_paths(each.socket for each in listeners)
+    certificates = Certificates(settings)
+    services = RouteServices(system.refs, settings)
+    if reloader is not None:
+        services = attrs.evolve(services, reload=reloader.reload, reloaded=lambda: reloader.settings)
+        reloader.tell(services.hosts.update)
+        reloader.tell(certificates.update)
+    ring = services.door.ring
+    if session_key is not None:
+        ring.take_session_key(session_key)
+    if not settings.insecure and any(map(_is_reachable, listeners)):
+        ring.stay_locked()
+    watch = KeyWatch(ring, system.refs, settings.db)
+    await watch.begin()
+    app = create_app_with(services)
+    sockets_of_app = web_sockets(app, services)
+    loop = AcceptLoop(
+        app,
+        settings,
+        responses=closing_responses(services),
+        web_sockets=sockets_of_app,
+        certificates=certificates,
+    )
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch.run)
+            nursery.start_soon(_watch_paths, unix_paths(each.socket for each in listeners))
+            nursery.start_soon(services.deadlines.run, system.refs.pool)
+            drain = trio.Event() if drain is None else drain
+            await loop.run(listeners, drain, task_status, shared=bool(sockets))
+            nursery.cancel_scope.cancel("the server has ended")
+    finally:
+        remove_paths(paths)
+
+
+async def _watch_paths(paths: Sequence[BoundPath]) -> None:
+    """Log each Unix socket whose path somebody removes; it cannot be given its path again."""
+    while paths:
+        gone = [bound for bound in paths if not is_present(bound)]
+        for bound in gone:
+            effect = {"effect": "no client finds it", "instead": "restart the server"}
+            log.error("socket path removed", path=bound.path, **effect)
+        paths = [bound for bound in paths if bound not in gone]
+        await trio.sleep(_PATHS_SECONDS)
+
+
+def _is_reachable(listener: trio.SocketListener) -> bool:
+    name = listener.socket.getsockname()
+    return isinstance(name, tuple) and is_reachable(name[0])

@@ -18,15 +18,13 @@ import click
 
 from greenroom.http.command_table import COMMANDS, PLACES
 from greenroom.http.process.deferred_imports import deferred_imports
-from greenroom.http.process.error_line import print_problem
-from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.terminal.standard_streams import drop_output
+from greenroom.http.process.exit_status import ExitStatus, print_problem
+from greenroom.http.terminal.streams import drop_output
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from greenroom.schemas.download import Download
-    from greenroom.schemas.machine_report import MachineReport
+    from greenroom.schemas.models.model_description import Download, MachineReport
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
     from greenroom.schemas.settings.settings import Settings
 
@@ -104,18 +102,18 @@ class EngineModels:
         return devices.can_compute()
 
     def is_missing(self, model: str) -> bool:
-        from greenroom.engine.catalog.entries import resolve_folder
+        from greenroom.engine.catalog.folders import resolve_folder
 
         folder = resolve_folder(model)
         return folder is not None and not folder.is_dir()
 
     def why_no_model(self, model: str) -> str | None:
-        from greenroom.engine.catalog.named_folders import why_no_model
+        from greenroom.engine.catalog.folders import why_no_model
 
         return why_no_model(model)
 
     def find_missing(self, models: Sequence[str]) -> list[str]:
-        from greenroom.engine.catalog.entries import resolve_folder
+        from greenroom.engine.catalog.folders import resolve_folder
         from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
         ids = [model for model in dict.fromkeys(models) if resolve_folder(model) is None]
@@ -155,7 +153,7 @@ class EngineModels:
 
     def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
         from greenroom.engine.catalog.catalog import Catalog
-        from greenroom.engine.catalog.entries import CatalogEntry
+        from greenroom.engine.catalog.folders import CatalogEntry
         from greenroom.schemas.settings.settings import Settings
 
         plain = Settings(
@@ -167,27 +165,26 @@ class EngineModels:
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
 
     def why_pins_do_not_fit(self, settings: Settings) -> str | None:
-        from greenroom.engine.loading.pinned_models import why_pins_do_not_fit
+        from greenroom.engine.loading.load_size import why_pins_do_not_fit
 
         return why_pins_do_not_fit(settings)
 
     def find_conflict(self, settings: Settings) -> str | None:
-        from greenroom.engine.catalog.catalog import Catalog
-        from greenroom.engine.catalog.names import find_conflict
+        from greenroom.engine.catalog.catalog import Catalog, find_conflict
 
         return find_conflict(Catalog.of(settings).owned(), settings.aliases, settings.all_profiles)
 
     def find_bad_file(self, settings: Settings) -> str | None:
-        from greenroom.engine.catalog.operator.operator_files import find_bad_file
+        from greenroom.engine.catalog.operator import find_bad_file
 
         return find_bad_file(settings)
 
     def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
         from greenroom.actors.engines.engines import Engines
-        from greenroom.actors.engines.probed_models import ProbedModels
-        from greenroom.actors.store import read_capabilities as stored
-        from greenroom.actors.store.database.database_file import MEMORY, default_path
-        from greenroom.schemas.models.model_listing import model_listing
+        from greenroom.actors.engines.residences import ProbedModels
+        from greenroom.actors.store import read_only as stored
+        from greenroom.actors.store.database_file import MEMORY, default_path
+        from greenroom.schemas.models.model_description import model_listing
         from greenroom.schemas.problems import Problem
 
         database = settings.db or str(default_path())

@@ -36,11 +36,11 @@ COMMANDS = {
 }
 
 PLACES = {
-    **{
-        name: (f"operators.{name}", "command")
-        for name in ("ps", "inspect", "reload", "audit", "usage", "keys")
-    },
-    **{name: (f"clients.{name}", "command") for name in ("launch", "connect")},
-    **{name: ("operators.changes", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
+    **{name: ("models", f"{name}_command") for name in ("show", "search", "rm", "pull")},
+    **{name: ("operate", f"{name}_command") for name in ("inspect", "reload")},
+    **{name: ("operate", name) for name in ("load", "unload", "pin", "unpin", "cancel")},
+    **{name: ("keys", f"{name}_command") for name in ("audit", "usage")},
+    "ps": ("operate", "command"),
+    "connect": ("launch", "connect_command"),
 }
 """Modules and names of commands that are not `command` of the module of their name."""

@@ -17,12 +17,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.text.open_text_engine import open_text_engine
-from greenroom.engine.text.text_engine import TextEngine
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.text.text_engine import TextEngine, open_text_engine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.messages import Message, TextPart, Tool

@@ -14,19 +14,18 @@ import sys
 import time
 from pathlib import Path
 
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.text.open_text_engine import open_text_engine
-from greenroom.engine.text.text_engine import TextEngine
+from greenroom.engine.adapters.adapter import make_adapter
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.text.text_engine import TextEngine, open_text_engine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events.events import PromptProgress
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.settings.setting_groups import Speculation
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.speed import Speculation
 
 STALLS = (1.0, 2.0, 4.0, float("inf"))
 STREAMS, STREAM_TOKENS, LONG_TOKENS, SETTLED, UNDISTURBED = 8, 94, 3600, 32, 60

@@ -58,11 +58,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
     """Proofs at loads, and processes that decode files, take as long as they need on this machine."""
-    from greenroom.engine.loading.batching import decide_batching
-    from greenroom.engine.media.images import large_images, pdf_pages
+    from greenroom.engine.loading import batching
+    from greenroom.engine.media import large_images, pdf_pages
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decide_batching, "MIN_SECONDS", math.inf)
+        patch.setattr(batching, "MIN_SECONDS", math.inf)
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)
         yield
@@ -157,7 +157,7 @@ def grammars(tmp_path_factory: pytest.TempPathFactory) -> Any:
     from tokenizers import Tokenizer
 
     from greenroom.engine.grammar.compiler import GrammarCompiler
-    from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+    from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
     from greenroom.tests.support.grammars.grammar_walks import END, Grammars
     from greenroom.tests.support.models.tiny_models import make_tokenizer
 

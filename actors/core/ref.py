@@ -16,7 +16,7 @@ import trio
 
 from greenroom.actors.core.reply import Reply, ReplyStream
 from greenroom.schemas.events.events import Failed
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError, draining
 
 M = TypeVar("M")
 R = TypeVar("R")
@@ -133,3 +133,23 @@ class Inbox(Generic[M]):
             async for envelope in self._receiver:
                 control.send(envelope)
                 del envelope  # otherwise its images stay in memory until the next message
+
+
+async def ask_actor(ref: Ref[M], message: M, answer_type: type[R]) -> R:
+    """Return an actor's answer to a message.
+
+    Raises:
+        ProblemError: The actor answers `Failed`, or has stopped.
+    """
+    answer = await answer_or_failed(ref, message, answer_type)
+    if isinstance(answer, Failed):
+        raise ProblemError(answer.problem)
+    return answer
+
+
+async def answer_or_failed(ref: Ref[M], message: M, answer_type: type[R]) -> R | Failed:
+    """Return an actor's answer to a message; a stopped actor counts as a server that shuts down."""
+    try:
+        return await ref.ask(message, answer_type)
+    except ActorStopped:
+        return Failed(draining())

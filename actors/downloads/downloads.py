@@ -8,28 +8,28 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import attrs
 import trio
 
 from greenroom.actors.core.ref import ActorStopped, Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.downloads.deleting import delete_model
-from greenroom.actors.downloads.download_reports import DeletionEnded, Ended, Progressed, ReplyClosed
-from greenroom.actors.downloads.probe_after_pull import PulledProbes
 from greenroom.actors.downloads.pull_table import Pull, PullTable
-from greenroom.actors.downloads.searching import answer_search
+from greenroom.actors.downloads.upkeep import PulledProbes, delete_model
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.transfers.fetch_model import DiskRoom, Wish, fetch_model
-from greenroom.engine.catalog.hub.repository import split_name
-from greenroom.engine.catalog.hub.repository_lock import being_deleted, being_fetched
-from greenroom.schemas.download import Download
+from greenroom.engine.catalog.hub.repository import SEARCH_SECONDS, search_hub, split_name
+from greenroom.engine.catalog.hub.snapshot import being_deleted, being_fetched
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.protocols.download_protocol import (
     CancelPull,
     DeleteModel,
     DownloadMessage,
     DownloadProgress,
+    FoundModel,
+    FoundModels,
     ListPulls,
     ModelDeleted,
     Pulled,
@@ -263,3 +263,63 @@ class Downloads:
                     case Failed(problem):
                         raise ProblemError(problem)
         raise ActorStopped("the downloads ended")
+
+
+@attrs.frozen(eq=False)
+class Progressed:
+    """The progress of a fetch."""
+
+    pull: Pull
+    progress: DownloadProgress
+
+
+@attrs.frozen(eq=False)
+class Ended:
+    """The end of a fetch.
+
+    Args:
+        result: Folder of the model; None if it was cancelled.
+    """
+
+    pull: Pull
+    result: Path | Problem | None
+
+
+@attrs.frozen(eq=False)
+class ReplyClosed:
+    """The end of a reply to a client that waited for a fetch."""
+
+    pull: Pull
+    reply: Reply
+
+
+@attrs.frozen
+class DeletionEnded:
+    """The end of a deletion, whether anything was deleted or not."""
+
+    model: str
+
+
+def search(words: str, limit: int) -> tuple[FoundModel, ...]:
+    """Return models of the hub that match words, the most downloaded first; blocks.
+
+    Raises:
+        ProblemError: The hub does not answer.
+    """
+    return search_hub(words, limit)
+
+
+async def answer_search(message: SearchHub, reply: Reply) -> None:
+    """Answer a search on a thread, which is abandoned if its client leaves."""
+    scope = trio.CancelScope()
+    reply.watch(scope.cancel)
+    with scope:
+        with trio.move_on_after(SEARCH_SECONDS):
+            searching = partial(search, message.words, message.limit)
+            try:
+                reply.send(FoundModels(await trio.to_thread.run_sync(searching, abandon_on_cancel=True)))
+                reply.end()
+            except ProblemError as error:
+                reply.fail(error.problem)
+        detail = f"The hub did not answer within {SEARCH_SECONDS:g} seconds."
+        reply.fail(Problem(504, "search_failed", detail))  # unless it has been answered

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.actors.core.reply import Reply
-from greenroom.actors.core.watchers import Watchers
+from greenroom.actors.core.reply import Reply, Watchers
 from greenroom.actors.transfers.fetch_model import Wish
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.download_protocol import (

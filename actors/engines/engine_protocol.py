@@ -132,7 +132,7 @@ class CooperativeAdapter(PromptAdapter, Protocol):
     def prepare_in_steps(self, request: InferenceRequest) -> Generator[object, None, PreparedInput]:
         """Prepare a request, yielding wherever it may be paused or abandoned; return the prepared input.
 
-        It yields `greenroom.engine.fairness.preparation_steps.PENDING` while it waits for other work.
+        It yields `greenroom.engine.resources.preparation_steps.PENDING` while it waits for other work.
 
         Raises:
             ProblemError: The request cannot be answered.

@@ -7,37 +7,31 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from greenroom.actors.audit.audit_book import AuditBook
-from greenroom.actors.audit.token_meter import TokenMeter
-from greenroom.actors.engines.broken_models import BrokenModels
-from greenroom.actors.engines.draft_models import draft_folder, missing_draft
 from greenroom.actors.engines.engine_protocol import Engine, ModelFolder, PromptAdapter
-from greenroom.actors.engines.held_prefixes import HeldPrefixes
-from greenroom.actors.engines.listed_models import Limits, ModelList
-from greenroom.actors.engines.named_models import ModelNames
-from greenroom.actors.engines.probed_models import ProbedModels
-from greenroom.actors.engines.residences import Residences
-from greenroom.actors.inspection.inspector import Inspector
+from greenroom.actors.engines.listed_models import Limits, ModelList, ModelNames, draft_folder, missing_draft
+from greenroom.actors.engines.residences import HeldPrefixes, ProbedModels, Residences
+from greenroom.actors.records.audit import AuditBook, TokenMeter
+from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.models.memory_need import MemoryNeed
-from greenroom.schemas.models.model_description import ModelDescription
+from greenroom.schemas.models.model_description import MemoryNeed, ModelDescription
 from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_failed
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.model_protocol import Sized
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.memory.account import MemoryAccount
-    from greenroom.engine.probe.questions import Probe
+    from greenroom.engine.probe.probe import Probe
+    from greenroom.engine.resources.account import MemoryAccount
+
 
 log = get_logger()
 
@@ -153,9 +147,9 @@ class Engines:
         Raises:
             ProblemError: The model cannot be used.
         """
-        from greenroom.engine.catalog.entries import DEMO_FOLDER
-        from greenroom.engine.catalog.hub.probe_mark import is_marked
-        from greenroom.engine.catalog.operator.operator_files import system_prompt_of
+        from greenroom.engine.catalog.folders import DEMO_FOLDER
+        from greenroom.engine.catalog.hub.hub_cache import is_marked
+        from greenroom.engine.catalog.operator import system_prompt_of
 
         settings = self.names.settings.applied_to(files.id)
         # A broken system prompt is no fault of the model's files.
@@ -175,9 +169,9 @@ class Engines:
             raise
 
     def _detect(self, files: ModelFiles) -> CapabilityRecord:
-        from greenroom.engine.catalog.kinds.detection import detect
-        from greenroom.engine.catalog.operator.vision import check_vision
-        from greenroom.engine.memory.device_memory import main_memory
+        from greenroom.engine.catalog.kinds import detect
+        from greenroom.engine.catalog.operator import check_vision
+        from greenroom.engine.resources.device_memory import main_memory
 
         settings, vision = self.names.settings.applied_to(files.id), self._list.allows_vision(files.id)
         detected = detect(files.folder, settings.trust_remote_code, files.id, allow_vision=vision)
@@ -185,9 +179,9 @@ class Engines:
         return detected
 
     def _open(self, files: ModelFiles, known: CapabilityRecord, system_prompt: str = "") -> OpenedModel:
-        from greenroom.engine.catalog.notices import notices_of
-        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
-        from greenroom.engine.memory.weights import need_within
+        from greenroom.engine.catalog.description import notices_of
+        from greenroom.engine.catalog.operator import with_operators_parsers
+        from greenroom.engine.resources.residence import need_within
 
         settings = self.names.settings.applied_to(files.id)
         record = with_operators_parsers(known, settings, files.id)
@@ -217,7 +211,7 @@ class Engines:
             ProblemError: The model cannot be used.
         """
         from greenroom.actors.engines.kinds import open_probe
-        from greenroom.engine.probe.known_capabilities import known_capabilities
+        from greenroom.engine.probe.probe import known_capabilities
 
         files = self.fetch(name)
         self.probed.is_first_use(files.id)  # no warning while it is probed
@@ -261,7 +255,7 @@ class Engines:
         The machine's memory says nothing of a GPU that has its own.
         """
         from greenroom.engine.loading.devices import has_memory_of_its_own
-        from greenroom.engine.memory.available_memory import available_memory
+        from greenroom.engine.resources.device_memory import available_memory
 
         return None if has_memory_of_its_own() else available_memory()
 
@@ -272,7 +266,7 @@ class Engines:
     def _limited_account(self) -> MemoryAccount:
         """Return the account, with a limit if the device of the settings exists."""
         from greenroom.engine.loading.devices import use_device
-        from greenroom.engine.memory.weights import set_limits
+        from greenroom.engine.resources.residence import set_limits
 
         account = self._open_account()
         if account.limit is None:
@@ -284,7 +278,7 @@ class Engines:
         return account
 
     def _open_account(self) -> MemoryAccount:
-        from greenroom.engine.memory.account import MemoryAccount
+        from greenroom.engine.resources.account import MemoryAccount
 
         with self._lock:
             if self._account is None:
@@ -298,3 +292,48 @@ def _parts_elsewhere(model: str, settings: Settings) -> tuple[Path, ...]:
     """Return the folders and files of a model outside of its own folder."""
     draft, template = draft_folder(settings), settings.of_model(model).chat_template
     return (*([draft] if draft else ()), *([Path(template).expanduser()] if template else ()))
+
+
+class BrokenModels:
+    """The failures of models for which their files are to blame; all methods may be called on any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[str, Problem]] = {}
+
+    @contextmanager
+    def watched(self, model: str, folder: Path, *others: Path) -> Iterator[None]:
+        """Record a failure within that repeats until files change, and raise a recorded one at once.
+
+        Args:
+            model: The model's own id.
+            folder: Folder of the model.
+            others: Files and folders elsewhere that may be to blame as well.
+
+        Raises:
+            ProblemError: The error raised within, or the one recorded for the same files.
+        """
+        before = "".join(map(_stamp, (folder, *others)))
+        with self._lock:
+            files, problem = self._known.get(model, ("", None))
+        if problem is not None and files == before:
+            raise ProblemError(problem)
+        try:
+            yield
+        except ProblemError as error:
+            if error.problem.lasting:
+                detail = f"{error.problem.detail} It is not tried again until its files change."
+                with self._lock:
+                    self._known[model] = before, attrs.evolve(error.problem, detail=detail)
+            raise
+
+
+def _stamp(path: Path) -> str:
+    """Return a text that changes with a file, or with the files of a folder."""
+    from greenroom.engine.catalog.model_files import fingerprint
+
+    try:
+        status = path.stat()
+    except OSError:  # gone, which is a change as well
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {fingerprint(path)}"

@@ -15,10 +15,9 @@ from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.adapters.adapter import Adapter
-    from greenroom.engine.memory.account import MemoryAccount
-    from greenroom.engine.memory.model_load import ModelLoad
-    from greenroom.engine.memory.residence import Residence
-    from greenroom.engine.probe.questions import Probe
+    from greenroom.engine.probe.probe import Probe
+    from greenroom.engine.resources.account import MemoryAccount
+    from greenroom.engine.resources.residence import ModelLoad, Residence
     from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
 
@@ -35,30 +34,28 @@ def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> 
     _prepare_thread(record.model_type, settings)
     match record.model_type:
         case "text":
-            from greenroom.engine.adapters.make_adapter import make_adapter
+            from greenroom.engine.adapters.adapter import make_adapter
 
             return make_adapter(record, _tokenizer(model, settings), settings, system_prompt)
         case "vision":
-            from greenroom.engine.vision.prompts.vision_adapter import open_vision_adapter
+            from greenroom.engine.vision.vision_adapter import open_vision_adapter
 
             tokenizer = _tokenizer(model, settings)
             return open_vision_adapter(folder, record, tokenizer, settings, system_prompt, name)
         case "embeddings":
-            from greenroom.engine.encoding.embeddings.embedding_adapter import make_embedding_adapter
+            from greenroom.engine.encoding.embedding_adapter import make_embedding_adapter
 
             return make_embedding_adapter(name, record, _tokenizer(model, settings), settings.max_context)
         case "rerank":
-            from greenroom.engine.encoding.rerank.rerank_adapter import open_rerank_adapter
+            from greenroom.engine.encoding.rerank_adapter import open_rerank_adapter
 
             return open_rerank_adapter(folder, record, settings, name)
         case "speech":
-            from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter
+            from greenroom.engine.sound.speech.speech_engine import open_speech_adapter
 
             return open_speech_adapter(folder, record, name)
         case "transcription":
-            from greenroom.engine.sound.transcription.preparing.transcription_adapter import (
-                make_transcription_adapter,
-            )
+            from greenroom.engine.sound.transcription.transcription_adapter import make_transcription_adapter
 
             return make_transcription_adapter(name, folder, record)
 
@@ -86,7 +83,7 @@ def open_engine(
         LoadAbandonedError: `is_abandoned` returned True.
     """
     _prepare_thread(model.record.model_type, settings)
-    from greenroom.engine.memory.model_load import ModelLoad
+    from greenroom.engine.resources.residence import ModelLoad
 
     load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
     if residence is not None:
@@ -98,12 +95,12 @@ def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[Mode
     """Return the function that opens engines of a model type."""
     match record.model_type:
         case "text":
-            from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
-            from greenroom.engine.text.open_text_engine import open_text_engine
+            from greenroom.engine.catalog.kinds import vlm_text_module
+            from greenroom.engine.text.text_engine import open_text_engine
 
             if vlm_text_module(record.architecture) is None:
                 return partial(open_text_engine, adapter=cast("Adapter", adapter))
-            from greenroom.engine.vision.load_vision_model import load_vision_lazily
+            from greenroom.engine.vision.open_vision_engine import load_vision_lazily
 
             return partial(open_text_engine, adapter=cast("Adapter", adapter), load_lazily=load_vision_lazily)
         case "vision":
@@ -111,21 +108,19 @@ def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[Mode
 
             return partial(open_vision_engine, adapter=cast("Adapter", adapter))
         case "embeddings":
-            from greenroom.engine.encoding.embeddings.open_embedding_engine import open_embedding_engine
+            from greenroom.engine.encoding.embedding_model import open_embedding_engine
 
             return open_embedding_engine
         case "rerank":
-            from greenroom.engine.encoding.rerank.open_rerank_engine import open_rerank_engine
+            from greenroom.engine.encoding.rerankers import open_rerank_engine
 
             return open_rerank_engine
         case "speech":
-            from greenroom.engine.sound.speech.open_speech_engine import open_speech_engine
+            from greenroom.engine.sound.speech.speech_engine import open_speech_engine
 
             return open_speech_engine
         case "transcription":
-            from greenroom.engine.sound.transcription.open_transcription_engine import (
-                open_transcription_engine,
-            )
+            from greenroom.engine.sound.transcription.transcription_engine import open_transcription_engine
 
             return open_transcription_engine
 
@@ -144,30 +139,30 @@ def open_probe(
     Raises:
         ProblemError: The model cannot be asked.
     """
-    from greenroom.engine.probe import encoder_probe, sound_probe, text_probe
-    from greenroom.engine.probe.probe_image import probe_image
+    from greenroom.engine.probe import probes
+    from greenroom.engine.probe.probe import probe_image
 
     match known.model_type:
         case "text" | "vision" as kind:
             image = probe_image() if kind == "vision" else None
-            longest = max_tokens or text_probe.MAX_TOKENS
-            return text_probe.open_text_probe(known, cast("Adapter", adapter), image, longest)
+            longest = max_tokens or probes.MAX_TOKENS
+            return probes.open_text_probe(known, cast("Adapter", adapter), image, longest)
         case "embeddings":
-            return encoder_probe.EmbeddingProbe(known)
+            return probes.EmbeddingProbe(known)
         case "rerank":
-            return encoder_probe.RerankProbe(known)
+            return probes.RerankProbe(known)
         case "speech":
-            return sound_probe.SpeechProbe(known)
+            return probes.SpeechProbe(known)
         case "transcription":
             recording = scratch / "tone.wav"
-            sound_probe.write_recording(recording)
-            return sound_probe.TranscriptionProbe(known, recording)
+            probes.write_recording(recording)
+            return probes.TranscriptionProbe(known, recording)
 
 
 def _prepare_thread(kind: ModelType, settings: Settings) -> None:
     """Import the libraries of a model type before its code, and allow or refuse code of model folders."""
     from greenroom.engine.loading import libraries
-    from greenroom.engine.loading.foreign_code import allow_foreign_code
+    from greenroom.engine.loading.load_model import allow_foreign_code
 
     allow_foreign_code(settings.trust_remote_code)
     match kind:
@@ -182,7 +177,7 @@ def _prepare_thread(kind: ModelType, settings: Settings) -> None:
 
 
 def _tokenizer(model: ModelFolder, settings: Settings) -> ChatTokenizer:
-    from greenroom.engine.catalog.operator.operator_files import chat_template_of
+    from greenroom.engine.catalog.operator import chat_template_of
     from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
     template = chat_template_of(model.id, settings)

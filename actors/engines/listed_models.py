@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.actors.engines.draft_models import draft_folder
-from greenroom.actors.engines.named_models import ModelNames
-from greenroom.actors.engines.probed_models import ProbedModels
-from greenroom.actors.engines.residences import Residences
-from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
-from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
-from greenroom.schemas.models.model_description import ModelDescription
-from greenroom.schemas.models.working_space import WorkingSpace
-from greenroom.schemas.problems import Problem, ProblemError, not_here
-from greenroom.schemas.settings.origins import settings_in_force
+from greenroom.actors.engines.residences import ProbedModels, Residences
+from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities, WorkingSpace
+from greenroom.schemas.models.model_description import MemoryNeed, ModelDescription, memory_need
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, not_here
+from greenroom.schemas.protocols.pool_protocol import ModelName
+from greenroom.schemas.settings.settings import Settings, given_values, settings_in_force
 
 if TYPE_CHECKING:
-    from greenroom.engine.catalog.entries import CatalogEntry
+    from greenroom.engine.catalog.catalog import Catalog
+    from greenroom.engine.catalog.folders import CatalogEntry
     from greenroom.engine.loading.load_size import LoadSize
+
 
 Limits = tuple[int, int | None]
 """Bytes that all models may have together, and bytes of one that is alone; None for no more than these."""
@@ -112,7 +111,7 @@ class ModelList:
             model: The model's own id.
             detected: Record that the files suggest.
         """
-        from greenroom.engine.catalog.probed_record import with_findings
+        from greenroom.engine.catalog.description import with_findings
 
         return with_findings(detected, self._probed.find(model), folder)
 
@@ -128,7 +127,7 @@ class ModelList:
 
     def _description(self, entry: CatalogEntry, limits: Limits) -> ModelDescription:
         from greenroom.engine.catalog.description import describe
-        from greenroom.engine.catalog.operator.parsers import with_operators_parsers
+        from greenroom.engine.catalog.operator import with_operators_parsers
 
         settings = self._names.settings
         known = describe(entry, settings.trust_remote_code, allow_vision=self.allows_vision(entry.id))
@@ -154,7 +153,7 @@ class ModelList:
         Raises:
             ProblemError: 503 `load_failed`: weights are missing or broken.
         """
-        from greenroom.engine.catalog.files.load_failures import named_failures
+        from greenroom.engine.catalog.load_failures import named_failures
         from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
         from greenroom.engine.loading.weight_files import check_weight_files
 
@@ -172,8 +171,8 @@ class ModelList:
         self, model: str, folder: Path, record: CapabilityRecord, limits: Limits
     ) -> tuple[MemoryNeed | None, Problem | None]:
         """Return the memory that a load needs, and the reason why none will succeed."""
-        from greenroom.engine.catalog.operator.vision import check_vision
-        from greenroom.engine.memory.device_memory import main_memory
+        from greenroom.engine.catalog.operator import check_vision
+        from greenroom.engine.resources.device_memory import main_memory
 
         need = None
         try:
@@ -188,17 +187,140 @@ class ModelList:
     def _limits(self) -> Limits:
         if (known := self._account_limits()) is not None:
             return known
-        from greenroom.engine.memory.device_memory import USABLE_SHARE, main_memory
+        from greenroom.engine.resources.device_memory import USABLE_SHARE, main_memory
 
         given, memory = self._names.settings.memory_bytes, main_memory()
         return (given, None) if given else (int(memory * USABLE_SHARE), memory)
 
     def allows_vision(self, model: str) -> bool:
         """Return whether the settings let a model see."""
-        from greenroom.engine.catalog.operator.vision import allows_vision
+        from greenroom.engine.catalog.operator import allows_vision
 
         return allows_vision(model, self._names.settings)
 
 
 def _differ(one: ModelDescription, other: ModelDescription) -> bool:
     return one is not other
+
+
+_FAILED_SECONDS = 300.0
+"""Time after which `default` may again mean a model that could not be loaded."""
+
+_REFUSED_SECONDS = 30.0
+"""The same for a model that had no memory, which others may have left by then."""
+
+
+class ModelNames:
+    """The names of the catalog and the settings. All methods read the disk.
+
+    Attributes:
+        settings: Current settings; a model's own settings apply when its files are opened next.
+        revision: Number of changes of the settings.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.revision = 0
+        self._lock = threading.Lock()
+        self._catalog: Catalog | None = None
+        self._failed: dict[str, tuple[str, float]] = {}
+
+    def reload(self, settings: Settings) -> None:
+        """Use changed settings of models, names and profiles from now on."""
+        with self._lock:
+            self.settings, self._catalog = settings, None
+            self.revision += 1
+
+    @property
+    def chooses_default(self) -> bool:
+        """True if the meaning of `default` depends on which models could be loaded."""
+        return bool(self.settings.default)
+
+    @property
+    def model_dirs(self) -> tuple[str, ...]:
+        return self.settings.model_dir
+
+    def rescan(self) -> None:
+        """Make the next lookup scan the disk again, since models were fetched or deleted."""
+        self.open_catalog().rescan()
+
+    def find(self, name: str) -> CatalogEntry | Problem:
+        """Return the catalog entry for a model name, or a 404 with similar names."""
+        return self.open_catalog().find(name)
+
+    def find_present(self, name: str) -> CatalogEntry | Problem:
+        """Return a model's entry; scan the disk again if its folder has been deleted."""
+        entry = self.find(name)
+        if isinstance(entry, Problem) or entry.folder is None or entry.folder.is_dir():
+            return entry
+        self.rescan()
+        found = self.find(name)
+        if isinstance(found, Problem) or found.folder is None or found.folder.is_dir():
+            return found
+        return load_failed(found.id, "its folder is gone.")  # the operator has named it
+
+    def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
+        """Return the meaning of a model name, or a 404 with similar names.
+
+        Args:
+            without: Models of the list `default` that failed to load for this request; for a while, others
+                are preferred.
+        """
+        for tried in without:
+            self._note_failure(tried, _REFUSED_SECONDS)
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            return entry
+        left = self.open_catalog().of_default(without) if entry.by_default else ()
+        model, replaceable = left[0].id if left else entry.id, len(left) > 1
+        if entry.profile is None:
+            return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
+        profile = self.settings.all_profiles.get(entry.profile)
+        defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
+        defaults.pop("model", None)
+        return ModelName(model, entry.profile, defaults, replaceable=replaceable)
+
+    def note_failure(self, model: str) -> None:
+        """Record that a model could not be loaded, so that `default` means another one while there is one."""
+        self._note_failure(model, _FAILED_SECONDS)
+
+    def _note_failure(self, model: str, seconds: float) -> None:
+        entry, now = self.find(model), time.monotonic()
+        if not isinstance(entry, Problem):
+            stamp, until = self._failed.get(entry.id, ("", 0.0))
+            later = max(until if stamp == entry.stamp else 0.0, now + seconds)
+            self._failed[entry.id] = entry.stamp, later
+
+    def _has_failed(self, entry: CatalogEntry) -> bool:
+        stamp, until = self._failed.get(entry.id, ("", 0.0))
+        return stamp == entry.stamp and time.monotonic() < until
+
+    def open_catalog(self) -> Catalog:
+        """Return the catalog of the settings in force, which the first call scans."""
+        from greenroom.engine.catalog.catalog import Catalog
+
+        with self._lock:
+            if self._catalog is None:
+                self._catalog = Catalog.of(self.settings, self._has_failed)
+            return self._catalog
+
+
+def missing_draft(settings: Settings) -> str | None:
+    """Return the hub id of a model's draft model that is not on this machine; None if nothing is missing."""
+    from greenroom.engine.catalog.folders import resolve_folder
+
+    draft, drafts = settings.draft_model, settings.speculation in (None, "draft")
+    if draft is None or not drafts or resolve_folder(draft) is not None:
+        return None
+    return draft if draft_folder(settings) is None else None
+
+
+def draft_folder(settings: Settings) -> Path | None:
+    """Return the folder of a model's draft model; None if there is none."""
+    from greenroom.engine.catalog.folders import local_folder
+
+    drafts = settings.speculation in (None, "draft")
+    try:
+        return local_folder(settings.draft_model) if settings.draft_model and drafts else None
+    except (OSError, ValueError):
+        return None

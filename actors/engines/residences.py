@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.actors.engines.engine_protocol import Engine
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.models.working_space import WorkingSpace
+from greenroom.schemas.models.capabilities import ProbedCapabilities, WorkingSpace
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.memory.account import MemoryAccount
-    from greenroom.engine.memory.residence import Residence
+    from greenroom.engine.resources.account import MemoryAccount
+    from greenroom.engine.resources.residence import Residence
+
 
 log = get_logger()
 
@@ -50,7 +51,7 @@ class Residences:
         Args:
             settings: Settings of the model.
         """
-        from greenroom.engine.memory.residence import Residence
+        from greenroom.engine.resources.residence import Residence
 
         self._stamps[model] = _stamp(folder, settings)
         residence = self._residences[model] = Residence(account)
@@ -122,6 +123,97 @@ class Residences:
 
 
 def _stamp(folder: Path, settings: Settings) -> str:
-    from greenroom.engine.catalog.files.fingerprint import fingerprint
+    from greenroom.engine.catalog.model_files import fingerprint
 
     return f"{fingerprint(folder)} {settings.dtype} {settings.kv_bits} {settings.max_batch} {settings.device}"
+
+
+class ProbedModels:
+    """Probed capabilities by model; all methods may be called on any thread.
+
+    Args:
+        read: Reader of the records known before; called once, on the thread that first asks.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[ProbedCapabilities]] = tuple) -> None:
+        self._read: Callable[[], Iterable[ProbedCapabilities]] | None = read
+        self._records: dict[str, ProbedCapabilities] = {}
+        self._used: set[str] = set()
+        self._lock = threading.Lock()
+
+    def find(self, model: str) -> ProbedCapabilities | None:
+        """Return the last probe's findings about a model; None if it was never probed.
+
+        Whether they still apply depends on the model's files (`with_findings`). The first call may read the
+        disk.
+
+        Args:
+            model: The model's own id.
+        """
+        with self._lock:
+            if self._read is not None:
+                known, self._read = self._read(), None
+                self._records = {record.model_id: record for record in known} | self._records
+            return self._records.get(model)
+
+    def record(self, findings: ProbedCapabilities) -> None:
+        with self._lock:
+            self._records[findings.model_id] = findings
+
+    def note_use(self, model: str) -> None:
+        """Record a use of a model, so that `is_first_use` returns False from now on."""
+        self.is_first_use(model)
+
+    def is_first_use(self, model: str) -> bool:
+        """Return whether this is the first call for a model."""
+        with self._lock:
+            first = model not in self._used
+            self._used.add(model)
+            return first
+
+
+class HeldPrefixes:
+    """The held memory of a system's account.
+
+    Attributes:
+        account: Account of the system; None before the first load.
+    """
+
+    def __init__(self) -> None:
+        self.account: MemoryAccount | None = None
+        self._folders: dict[str, Path] = {}
+
+    def begin(self, model: str, folder: Path, account: MemoryAccount) -> None:
+        """Record a model's folder, by which it owns its prefixes, when a load begins."""
+        self.drop_deleted()
+        self.account, self._folders[model] = account, folder
+
+    def drop_deleted(self) -> None:
+        """Drop the held prefixes of models whose folders were deleted; checks the folders of all loads so
+        far."""
+        for model, folder in list(self._folders.items()):
+            if not folder.is_dir():
+                self.drop(model)
+
+    def nbytes(self) -> int:
+        """Return the bytes held for all models, without waiting."""
+        return 0 if self.account is None else self.account.held.nbytes
+
+    def drop(self, model: str) -> int:
+        """Drop a model's held prefixes, and hold none at its next unload; return the bytes without waiting.
+
+        Args:
+            model: The model's own id.
+        """
+        folder, account = self._folders.get(model), self.account
+        if account is None or folder is None:
+            return 0
+        dropped = account.held.refuse(str(folder))
+        nbytes = sum(piece.nbytes for piece in dropped)
+        if nbytes:  # the system takes 30 ms per GB
+            threading.Thread(target=dropped.clear, name="prefixes dropped", daemon=True).start()
+        return nbytes
+
+    def release(self) -> int:
+        """Drop everything; return the bytes once they are free."""
+        return 0 if self.account is None else self.account.held.drop_all()

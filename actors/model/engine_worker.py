@@ -10,8 +10,7 @@ import trio
 from greenroom.actors.core.ref import Control
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
 from greenroom.actors.engines.engines import Engines, OpenedModel
-from greenroom.actors.model.loop_commands import Command, ReleaseCaches, Suspend
-from greenroom.actors.model.model_loop import LoopEnded, ModelLoop
+from greenroom.actors.model.model_loop import Command, LoopEnded, ModelLoop, ReleaseCaches, Suspend
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import model_crashed
 

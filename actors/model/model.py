@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -9,21 +10,17 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.core.supervised_worker import WorkerOutcome
-from greenroom.actors.core.worker import Workers, WorkerSilent
+from greenroom.actors.core.worker import WorkerOutcome, Workers, WorkerSilent
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.engine_worker import EngineWorker
-from greenroom.actors.model.lifecycle import Lifecycle
 from greenroom.actors.model.model_loop import Loaded, LoopEnded, Stepped
 from greenroom.actors.model.model_requests import ModelRequests, ReplyClosed
-from greenroom.actors.model.preparations import Preparation
-from greenroom.actors.model.request_records import records_of
-from greenroom.actors.model.tokenizer_loop import Opened, PromptPrepared
-from greenroom.actors.model.tokenizer_worker import PreparingFailed, TokenizerWorker
+from greenroom.actors.model.preparer import Opened, PreparingFailed, PromptPrepared, TokenizerWorker
+from greenroom.actors.model.running_requests import Preparation, records_of
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 from greenroom.schemas.problems import Problem, draining, internal_error, model_crashed, model_hung
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.model_protocol import (
@@ -264,3 +261,45 @@ def _outcome(end: LoopEnded, state: ModelState) -> tuple[ModelState, ModelReport
         # The memory account refused the weights; the pool frees memory elsewhere or refuses the requests.
         return ModelState.WAITING, LoadRefused(problem, *end.refused)
     return ModelState.ERROR, Crashed(problem) if end.loaded else LoadFailed(problem)
+
+
+class ImpossibleTransition(Exception):
+    """An error for a transition that the lifecycle does not allow."""
+
+
+class Lifecycle:
+    """The state of a model.
+
+    Args:
+        state: Initial state.
+    """
+
+    def __init__(self, state: ModelState = ModelState.IDLE) -> None:
+        self.state = state
+
+    def to(self, state: ModelState) -> None:
+        """Move to another state.
+
+        Raises:
+            ImpossibleTransition: The table has no such transition.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise ImpossibleTransition(f"{self.state} to {state}")
+        self.state = state
+
+    def move(self, state: ModelState, log: Any, **fields: str) -> None:
+        """Move to another state, and log that.
+
+        Args:
+            log: Logger of the model.
+            fields: Reason, for an error.
+
+        Raises:
+            ImpossibleTransition: The table has no such transition.
+        """
+        before = self.state
+        self.to(state)
+        level = logging.ERROR if state is ModelState.ERROR else logging.INFO
+        log.log(level, "state changed", before=str(before), state=str(state), **fields)
+        if before is ModelState.ERROR and state is ModelState.LOADING:
+            log.info("restarted")

@@ -7,9 +7,14 @@ from collections import Counter
 import attrs
 
 from greenroom.schemas.events.events import Usage
-from greenroom.schemas.events.histogram import Histogram, HistogramSnapshot
-from greenroom.schemas.events.statistics import EngineSnapshot, PhaseSeconds
-from greenroom.schemas.events.totals import ModelTotals, RequestDurations
+from greenroom.schemas.events.statistics import (
+    EngineSnapshot,
+    Histogram,
+    HistogramSnapshot,
+    ModelTotals,
+    PhaseSeconds,
+    RequestDurations,
+)
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,

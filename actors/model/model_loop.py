@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import attrs
 import structlog
 
-from greenroom.actors.core.heartbeat import Heartbeat
-from greenroom.actors.core.replacements import DeviceReport
 from greenroom.actors.core.worker import JobEnd, release_memory
+from greenroom.actors.core.worker_thread import DeviceReport, Heartbeat
 from greenroom.actors.engines.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
 from greenroom.actors.engines.engines import Engines, OpenedModel
-from greenroom.actors.model.event_coalescer import EventCoalescer
-from greenroom.actors.model.loop_commands import (
-    Cancel,
-    Close,
-    Command,
-    ReleaseCaches,
-    ReleaseMemory,
-    Resume,
-    Submit,
-    Suspend,
+from greenroom.engine.resources.device_errors import Crash, crash_of
+from greenroom.schemas.events.events import (
+    Failed,
+    Finished,
+    InferenceEvent,
+    ReasoningDelta,
+    TextDelta,
+    ToolCallDelta,
+    Usage,
 )
-from greenroom.actors.model.snapshot_publisher import SnapshotPublisher
-from greenroom.engine.device.device_crashes import Crash, crash_of
-from greenroom.schemas.events.events import Failed, InferenceEvent, ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_crashed, model_crashed
 from greenroom.schemas.protocols.model_protocol import LoadProgress, Trimmed
@@ -267,3 +266,139 @@ class ModelLoop:
         except BaseException as error:
             log.exception("close failed", actor="model", model=str(self._key))
             self._device = self._device.with_crash(crash_of(error))
+
+
+@attrs.frozen
+class Submit:
+    """The command to start a request."""
+
+    request: InferenceRequest
+    prepared: PreparedInput
+
+    @property
+    def request_id(self) -> str:
+        return self.request.id
+
+
+@attrs.frozen
+class Resume:
+    """The command to resume a request that the model's previous engine has suspended."""
+
+    request_id: str
+    suspended: SuspendedRequest
+
+
+@attrs.frozen
+class Cancel:
+    """The command to cancel a request at the next step."""
+
+    request_id: str
+
+
+@attrs.frozen
+class Suspend:
+    """The command to unload once all requests can be suspended; at once if the engine cannot suspend any."""
+
+
+@attrs.frozen
+class Close:
+    """The command to unload at once, dropping all requests."""
+
+
+@attrs.frozen
+class ReleaseMemory:
+    """The command to release memory that another model has requested."""
+
+
+@attrs.frozen
+class ReleaseCaches:
+    """The command to release all cached data, of this model and of MLX."""
+
+
+Command = Submit | Resume | Cancel | ReleaseMemory | ReleaseCaches | Suspend | Close
+
+
+Events = list[tuple[str, InferenceEvent]]
+
+MIN_INTERVAL = 0.005
+"""Minimum seconds between two reports of text alone. Nobody reads faster, and each report wakes a thread that
+takes the interpreter from the worker for up to a tenth of a 2 ms step."""
+
+_TEXT = (TextDelta, ReasoningDelta)
+
+
+class EventCoalescer:
+    """Reporter of events in order; text deltas wait for `MIN_INTERVAL` since the last report, others do not.
+
+    Args:
+        report: Callback for the events of one or several steps.
+        clock: Monotonic clock in seconds.
+    """
+
+    def __init__(self, report: Callable[[Events], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._report = report
+        self._clock = clock
+        self._pending: Events = []
+        self._reported = -MIN_INTERVAL
+
+    def add(self, events: Events) -> None:
+        """Add the events of a step; if they are only text, another step or `flush` must follow."""
+        self._pending = self._pending + events if self._pending else events
+        if not self._pending:
+            return
+        due = self._clock() - self._reported >= MIN_INTERVAL
+        if due or not all(isinstance(event, _TEXT) for _, event in events):
+            self.flush()
+
+    def flush(self) -> None:
+        """Report pending events; call it before anything that takes longer than a step."""
+        if self._pending:
+            events, self._pending = self._pending, []
+            self._report(events)
+            if isinstance(events[-1][1], _TEXT):
+                self._reported = self._clock()
+
+
+INTERVAL = 1.0
+"""Minimum seconds between two snapshots of a working engine."""
+
+
+class SnapshotPublisher:
+    """Publisher of an engine's snapshots, which adds the usage of the requests that have ended.
+
+    Args:
+        report: Callback for snapshots.
+        clock: Monotonic clock in seconds.
+    """
+
+    def __init__(
+        self, report: Callable[[EngineSnapshot], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._report = report
+        self._clock = clock
+        self._ended = Usage()
+        self._published = -math.inf
+        self._changed = True
+
+    def record(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
+        """Record the events of a step."""
+        self._changed = True
+        for _, event in events:
+            if isinstance(event, Finished) and event.index:
+                self._ended = self._ended.plus(event.usage)  # the prompt is counted with the first choice
+            elif isinstance(event, Finished | Failed) and event.usage is not None:
+                self._ended = self._ended.with_request(event.usage)
+
+    def publish(self, read: Callable[[], EngineSnapshot], *, idle: bool) -> None:
+        """Publish a snapshot if the engine has become idle, or else if the interval has passed.
+
+        Args:
+            read: Function that returns the engine's present figures.
+        """
+        now = self._clock()
+        if not (self._changed if idle else now - self._published >= INTERVAL):
+            return
+        snapshot = read()
+        usage = self._ended.with_request(snapshot.usage)
+        self._published, self._changed = now, False
+        self._report(attrs.evolve(snapshot, usage=usage))

@@ -9,10 +9,15 @@ import attrs
 
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines.engine_protocol import SuspendedRequest
-from greenroom.actors.model.loop_commands import Cancel, Command, Resume, Submit
-from greenroom.actors.model.preparations import AdapterResult, Preparation, Preparations
-from greenroom.actors.model.request_records import RequestRecords
-from greenroom.actors.model.running_requests import RunningRequest, RunningRequests
+from greenroom.actors.model.model_loop import Cancel, Command, Resume, Submit
+from greenroom.actors.model.running_requests import (
+    AdapterResult,
+    Preparation,
+    Preparations,
+    RequestRecords,
+    RunningRequest,
+    RunningRequests,
+)
 from greenroom.schemas.events.events import Admitted, InferenceEvent
 from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.problems import Problem, ProblemError

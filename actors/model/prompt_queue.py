@@ -9,19 +9,21 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from greenroom.engine.fairness.fair_queue import FairQueue
+from greenroom.engine.resources.fair_queue import FairQueue
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
     InferenceRequest,
+    JsonSchemaFormat,
+    LarkFormat,
     RawInput,
     RequestInput,
+    ResponseFormat,
     ScoreInput,
     SpeechInput,
     TranscriptionInput,
 )
-from greenroom.schemas.messages.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
 
 T = TypeVar("T")
 

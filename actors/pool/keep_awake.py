@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import trio
 
-from greenroom.schemas.settings.served_models import Wakefulness
+from greenroom.schemas.settings.setting_groups import Wakefulness
 
 QUIET_SECONDS = 30.0
 """Seconds after the last request until the machine may sleep."""

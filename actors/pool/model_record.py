@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heapify, heapreplace
+from typing import Any, Protocol
 
 import attrs
 
+from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model_figures import ModelFigures
-from greenroom.actors.pool.lease import Lease
-from greenroom.actors.pool.planning.pool_state import ModelUse, Residency
-from greenroom.actors.pool.pooled_model import PooledModel
-from greenroom.actors.pool.residence_rules import KeepAliveWishes
-from greenroom.actors.pool.restart_intensity import RestartIntensity
-from greenroom.actors.pool.tickets import Ticket, TicketQueue
-from greenroom.actors.pool.waiting_time import WaitingTime, seconds_until_retry
-from greenroom.engine.fairness.client_shares import Holdings, address_of
+from greenroom.actors.pool.pool_state import ModelUse, Residency
+from greenroom.actors.pool.residence_rules import KeepAliveWishes, RestartIntensity
+from greenroom.actors.pool.tickets import Lease, Ticket, TicketQueue
+from greenroom.engine.resources.fair_queue import Holdings, address_of
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -28,6 +27,8 @@ from greenroom.schemas.protocols.model_protocol import (
     Crashed,
     LoadFailed,
     LoadProgress,
+    ModelCommand,
+    ModelMessage,
     ModelReport,
     PreparingChanged,
     StateChanged,
@@ -272,3 +273,125 @@ class ModelRecord:
     def loading(self) -> bool:
         """True while its files are opened or its weights are loaded."""
         return self.use.residency in (Residency.OPENING, Residency.GRANTED) and not self.use.ready
+
+
+_REMEMBERED = 32
+"""Latest requests from which times are estimated."""
+_MIN_PROGRESS = 0.05
+
+
+class WaitingTime:
+    """The estimator of a model's waiting times, from the times that earlier requests held their slots.
+
+    Args:
+        slots: Number of answers generated at once.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._seconds: deque[float] = deque(maxlen=_REMEMBERED)
+        self._per_token: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def observe(self, seconds: float, tokens: int | None = None) -> None:
+        """Record the time for which a request held its slots.
+
+        Args:
+            tokens: Most tokens that it wanted; None if it set no limit.
+        """
+        self._seconds.append(seconds)
+        if tokens:
+            self._per_token.append(seconds / tokens)
+
+    def rest(self, elapsed: float, tokens: int | None = None) -> float | None:
+        """Return the estimated seconds that a request holds its slots further; None if unknown.
+
+        That is the median of those that took longer. One that takes longer than all is expected to take as
+        long again.
+        """
+        known = [each * tokens for each in self._per_token] if tokens and self._per_token else self._seconds
+        longer = sorted(whole - elapsed for whole in known if whole > elapsed)
+        if longer:
+            return longer[len(longer) // 2]
+        return elapsed if known else None
+
+    def of_waiting(
+        self, running: Iterable[tuple[float, int | None]], waiting: Sequence[tuple[int, int | None]]
+    ) -> list[int | None]:
+        """Return the estimated milliseconds until each waiting request begins; None where unknown.
+
+        Args:
+            running: For each slot in use, the seconds so far and the most tokens of its request.
+            waiting: Slots and most tokens of the requests that wait, in their order.
+        """
+        rests = [self.rest(*each) for each in running]
+        ends = [rest for rest in rests if rest is not None]
+        if len(ends) < len(rests) or not self._seconds:
+            return [None] * len(waiting)
+        ends += [0.0] * (self._slots - len(ends))
+        heapify(ends)
+        begins: list[int | None] = []
+        for slots, tokens in waiting:
+            begins.append(round(1000 * ends[0]))
+            whole = self.rest(0.0, tokens) or 0.0
+            for _ in range(slots):
+                heapreplace(ends, ends[0] + whole)
+        return begins
+
+    @staticmethod
+    def for_load(elapsed: float, progress: float) -> int | None:
+        """Return the milliseconds left of a load that is at `progress` after `elapsed` seconds, if known."""
+        if progress < _MIN_PROGRESS:
+            return None
+        return round(1000 * elapsed * (1 - progress) / progress)
+
+
+RETRY_UNKNOWN = 2
+"""Seconds after which a client retries if no estimate is known."""
+MAX_RETRY = 60
+"""Longest time in seconds; official clients do not wait longer than two minutes before they retry."""
+
+
+def seconds_until_retry(eta_ms: int | None) -> int:
+    """Return the seconds of a `Retry-After` header, from the estimated milliseconds if these are known."""
+    return RETRY_UNKNOWN if eta_ms is None else min(max(1, math.ceil(eta_ms / 1000)), MAX_RETRY)
+
+
+class PooledModel(Protocol):
+    """An actor that answers for a model under the pool's supervision.
+
+    It obeys the pool's commands and reports each change of its state. If it takes no room, it is loaded
+    whenever a request wants it, and never unloaded for others.
+    """
+
+    @property
+    def key(self) -> ModelKey:
+        """Key of the model."""
+
+    @property
+    def ref(self) -> Ref[ModelMessage]:
+        """Reference to the actor, for requests."""
+
+    @property
+    def slots(self) -> int:
+        """Number of answers that it generates at once, at least 1."""
+
+    @property
+    def takes_room(self) -> bool:
+        """True if it needs memory of this machine, and thus a place among the loaded models."""
+
+    @property
+    def released(self) -> bool:
+        """True if nothing of its memory is in use."""
+
+    def send(self, command: ModelCommand) -> None:
+        """Queue a command for execution after the earlier ones; never blocks."""
+
+    async def run(self) -> None:
+        """Receive messages until stopped."""
+
+    async def wait_released(self) -> None:
+        """Wait until a crashed or stopped actor's memory is released."""
+
+
+MakeModel = Callable[[ModelKey, ModelState, Callable[[ModelReport], None]], PooledModel]
+"""Function that creates a model's actor in a state, with the callback for its reports; it must not block."""

@@ -10,15 +10,11 @@ import attrs
 
 from greenroom.actors.core.pot import Pot
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.engines.held_prefixes import HeldPrefixes
-from greenroom.actors.pool.lease import Found, Granted, Lease
-from greenroom.actors.pool.ledger import Ledger
-from greenroom.actors.pool.memory_reading import MemoryReading
-from greenroom.actors.pool.model_record import ModelRecord
-from greenroom.actors.pool.planning.commands import commands_of
-from greenroom.actors.pool.planning.decisions import Plan
-from greenroom.actors.pool.planning.eviction_policy import refusal_of
-from greenroom.actors.pool.planning.pool_events import (
+from greenroom.actors.engines.residences import HeldPrefixes
+from greenroom.actors.pool.eviction_policy import commands_of, refusal_of
+from greenroom.actors.pool.ledger import Ledger, MemoryReading
+from greenroom.actors.pool.model_record import RETRY_UNKNOWN, ModelRecord, PooledModel
+from greenroom.actors.pool.pool_events import (
     ActorCrashed,
     ActorEnded,
     ActorStopped,
@@ -34,17 +30,12 @@ from greenroom.actors.pool.planning.pool_events import (
     RequestsLeft,
     UnloadAsked,
 )
-from greenroom.actors.pool.planning.pool_state import Residency
-from greenroom.actors.pool.pool_overview import PoolOverview
-from greenroom.actors.pool.pooled_model import PooledModel
-from greenroom.actors.pool.queue_statuses import greet_newcomers, send_changes
-from greenroom.actors.pool.queue_timeouts import late_tickets
-from greenroom.actors.pool.refusal_problems import refusal_problem
+from greenroom.actors.pool.pool_overview import PoolOverview, UnloadRequests, reopen
+from greenroom.actors.pool.pool_state import Plan, Residency
+from greenroom.actors.pool.queue_statuses import greet_newcomers, late_tickets, refusal_problem, send_changes
 from greenroom.actors.pool.residence_rules import ResidenceRule
-from greenroom.actors.pool.tickets import Ticket
-from greenroom.actors.pool.unload_requests import UnloadRequests, reopen
-from greenroom.actors.pool.waiting_time import RETRY_UNKNOWN
-from greenroom.engine.fairness.client_shares import Holdings
+from greenroom.actors.pool.tickets import Found, Granted, Lease, Ticket
+from greenroom.engine.resources.fair_queue import Holdings
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState

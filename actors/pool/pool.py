@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from typing import Any
@@ -14,12 +15,11 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
-from greenroom.actors.pool.alarm import Alarm
-from greenroom.actors.pool.catalog_lookups import CatalogLookups, allowed_models
 from greenroom.actors.pool.keep_awake import KeepAwake
-from greenroom.actors.pool.lease import NameFound
+from greenroom.actors.pool.lookups import CatalogLookups, allowed_models
+from greenroom.actors.pool.model_record import MakeModel, PooledModel
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
-from greenroom.actors.pool.planning.pool_events import HeldReleased
+from greenroom.actors.pool.pool_events import HeldReleased
 from greenroom.actors.pool.pool_reports import (
     Crashed,
     Described,
@@ -34,34 +34,32 @@ from greenroom.actors.pool.pool_reports import (
     Tick,
     TicketClosed,
 )
-from greenroom.actors.pool.pooled_model import MakeModel, PooledModel
 from greenroom.actors.pool.residence_rules import rule_for
+from greenroom.actors.pool.tickets import NameFound
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, adapter_not_found, draining, may_not_download
 from greenroom.schemas.protocols.model_protocol import ModelReport
-from greenroom.schemas.protocols.operator_protocol import (
-    CancelRequest,
-    ListRequests,
-    PinModel,
-    PlanLoad,
-    WatchModels,
-)
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
+    CancelRequest,
     DescribeModel,
     DescribePool,
     Drain,
     Drained,
+    ListRequests,
     ModelName,
     NamedMessage,
+    PinModel,
+    PlanLoad,
     PoolMessage,
     PoolStatus,
+    ProbeModel,
     QueryPrompt,
     UnloadModel,
+    WatchModels,
 )
-from greenroom.schemas.protocols.probe_protocol import ProbeModel
 from greenroom.schemas.settings.settings import Settings
 
 RunProbe = Callable[[Ref[PoolMessage], ProbeModel, Reply], Awaitable[None]]
@@ -304,3 +302,27 @@ async def _release_held(engines: Engines, control: Control[Any], key: ModelKey) 
 async def _tick_later(control: Control[Any]) -> None:
     await trio.sleep(_TICK)
     control.send(Tick())
+
+
+class Alarm:
+    """An alarm that calls a function at a time; setting a later time does not postpone it.
+
+    Args:
+        ring: Callback at the time; must not block.
+    """
+
+    def __init__(self, ring: Callable[[], None]) -> None:
+        self._ring = ring
+        self._at: float | None = None
+
+    def set(self, at: float | None, nursery: trio.Nursery) -> None:
+        """Ring at this time, by `time.monotonic()`, unless the alarm rings sooner; None does nothing."""
+        if at is not None and (self._at is None or at < self._at):
+            self._at = at
+            nursery.start_soon(self._wait, at)
+
+    async def _wait(self, at: float) -> None:
+        await trio.sleep(max(0.0, at - time.monotonic()))
+        if self._at == at:
+            self._at = None
+        self._ring()

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import attrs
 
-from greenroom.actors.core.reply import Reply
-from greenroom.actors.core.watchers import Watchers
-from greenroom.actors.pool.ledger import Ledger
-from greenroom.actors.pool.memory_reading import MemoryReading
+from greenroom.actors.core.reply import Reply, Watchers
+from greenroom.actors.pool.eviction_policy import plan_load
+from greenroom.actors.pool.ledger import Ledger, MemoryReading
 from greenroom.actors.pool.model_record import ModelRecord
-from greenroom.actors.pool.planning.load_plan import plan_load
-from greenroom.actors.pool.planning.model_news import news_of, present_news
-from greenroom.actors.pool.planning.pool_events import HeldReleased, PinSet, PoolEvent
-from greenroom.actors.pool.refusal_problems import refusal_problem
+from greenroom.actors.pool.pool_events import Decided, HeldReleased, PinSet, PoolEvent, Reported
+from greenroom.actors.pool.pool_state import ModelUse, Residency
+from greenroom.actors.pool.queue_statuses import refusal_problem
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.problems import Problem
-from greenroom.schemas.protocols.operator_protocol import (
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, model_hung, model_pinned
+from greenroom.schemas.protocols.model_protocol import (
+    Crashed,
+    HungWorkerReturned,
+    LoadFailed,
+    LoadProgress,
+    LoadRefused,
+    ModelReport,
+    Reopen,
+    StateChanged,
+    Unloaded,
+    WorkerHung,
+)
+from greenroom.schemas.protocols.pool_protocol import (
     CancelRequest,
     ListRequests,
     LoadPlan,
+    ModelNews,
     ModelPinned,
+    ModelStatus,
+    ModelUnloaded,
+    NewsKind,
     OperatorMessage,
     PinModel,
     PlanLoad,
@@ -31,9 +47,10 @@ from greenroom.schemas.protocols.operator_protocol import (
     RequestState,
     RequestStatus,
     RequestStatuses,
+    Unloading,
+    UnloadModel,
     WatchModels,
 )
-from greenroom.schemas.protocols.pool_protocol import ModelStatus
 
 log = get_logger(actor="pool")
 
@@ -180,3 +197,102 @@ def _tickets(record: ModelRecord) -> Iterator[tuple[RequestState, Ticket]]:
         for ticket in tickets:
             if not (ticket.reply.closed or ticket.reply.ended):
                 yield state, ticket
+
+
+class UnloadRequests:
+    """The replies that wait for models to leave the memory.
+
+    Args:
+        drop_held: Function that drops what a model has left, by its own name, and returns the bytes.
+    """
+
+    def __init__(self, drop_held: Callable[[str], int]) -> None:
+        self._drop_held = drop_held
+        self._waiting: dict[ModelKey, list[tuple[Reply, UnloadModel]]] = {}
+
+    def add(self, record: ModelRecord, reply: Reply, message: UnloadModel) -> bool:
+        """Answer a request at once, or keep it; return whether the model is to be unloaded."""
+        if record.use.hung:
+            reply.fail(model_hung(record.key.model))
+        elif message.spares_pinned and record.use.pinned:
+            reply.fail(model_pinned(record.key.model))
+        else:
+            reply.send(Unloading(record.key))
+            held = self._dropped(record.key, message)
+            if record.use.resident and not (message.reopens and record.use.residency is Residency.OPENING):
+                self._waiting.setdefault(record.key, []).append((reply, message))
+                return True
+            reply.send(ModelUnloaded(record.key, held))
+            reply.end()
+        return False
+
+    def answer(self, record: ModelRecord, report: ModelReport | None = None) -> None:
+        """Answer the requests for a model that has left the memory, or never will."""
+        if record.use.hung:
+            self._fail(record.key, model_hung(record.key.model))
+        elif record.use.residency is Residency.NONE:
+            freed = report.freed if isinstance(report, Unloaded) else None
+            for reply, message in self._waiting.pop(record.key, ()):
+                held = self._dropped(record.key, message)  # a load that began later may have left some
+                reply.send(ModelUnloaded(record.key, (freed or 0) + held))
+                reply.end()
+
+    def fail_all(self, problem: Problem) -> None:
+        for key in [*self._waiting]:
+            self._fail(key, problem)
+
+    def _dropped(self, key: ModelKey, message: UnloadModel) -> int:
+        return 0 if message.keeps_prefixes else self._drop_held(key.model)
+
+    def _fail(self, key: ModelKey, problem: Problem) -> None:
+        for reply, _ in self._waiting.pop(key, ()):
+            reply.fail(problem)
+
+
+def reopen(record: ModelRecord) -> bool:
+    """Have a model open its files anew, once no engine is loaded from them; return whether that is now."""
+    if record.model is None:
+        return False
+    record.model.send(Reopen())
+    return record.use.residency in (Residency.NONE, Residency.OPENING)
+
+
+def news_of(event: PoolEvent) -> Iterator[ModelNews]:
+    """Yield the news in an event of the pool."""
+    match event:
+        case Reported(key, report):
+            yield from _news_of_report(key, report)
+        case Decided(plan):
+            for key, cause in zip(plan.unload, plan.beneficiaries, strict=True):
+                yield ModelNews(key, "eviction", "unloading", cause=cause)
+
+
+def present_news(models: Iterable[ModelUse]) -> Iterator[ModelNews]:
+    """Yield the present stage of each model, with which a reader begins."""
+    for model in models:
+        kind: NewsKind = "unload" if model.state in (ModelState.IDLE, ModelState.UNLOADING) else "load"
+        stage = "failed" if model.state is ModelState.ERROR else model.state.value
+        yield ModelNews(model.key, kind, stage, 1.0 if model.ready else None, since=model.changed or None)
+
+
+def _news_of_report(key: ModelKey, report: ModelReport) -> Iterator[ModelNews]:
+    match report:
+        case StateChanged(ModelState.UNLOADING):
+            yield ModelNews(key, "unload", "unloading")
+        case StateChanged(state):
+            fraction = {ModelState.LOADING: 0.0, ModelState.READY: 1.0}.get(state)
+            yield ModelNews(key, "load", state.value, fraction)
+        case LoadProgress(fraction):
+            yield ModelNews(key, "load", "loading", round(fraction, 4))
+        case LoadRefused(problem):
+            yield ModelNews(key, "load", "waiting", detail=problem.detail)
+        case LoadFailed(problem):
+            yield ModelNews(key, "load", "failed", detail=problem.detail)
+        case Unloaded(freed):
+            yield ModelNews(key, "unload", "idle", nbytes=freed)
+        case Crashed(problem):
+            yield ModelNews(key, "crash", "crashed", detail=problem.detail)
+        case WorkerHung(problem):
+            yield ModelNews(key, "crash", "hung", detail=problem.detail)
+        case HungWorkerReturned():
+            yield ModelNews(key, "crash", "returned")

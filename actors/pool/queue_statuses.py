@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import attrs
 
-from greenroom.actors.pool.model_record import ModelRecord
-from greenroom.actors.pool.planning.pool_state import Residency
+from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT
+from greenroom.actors.pool.model_record import ModelRecord, seconds_until_retry
+from greenroom.actors.pool.pool_state import ModelUse, Reason, Refusal, Residency
 from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.events.events import QueueStatus
+from greenroom.schemas.problems import Problem, insufficient_memory, memory_in_use, no_room, queue_timeout
 from greenroom.schemas.settings.caller import is_allowed
 
 
@@ -147,3 +149,35 @@ def _rest(record: ModelRecord, now: float) -> float | None:
 
 def _leaves(record: ModelRecord) -> bool:
     return record.use.paused or record.use.residency is Residency.RECLAIMED
+
+
+def late_tickets(records: Iterable[ModelRecord], now: float) -> Iterator[tuple[ModelRecord, Ticket, Problem]]:
+    """Count the time of all waiting requests, and yield those that waited too long, with their problem.
+
+    Args:
+        now: Present time, by `time.monotonic()`.
+    """
+    for record in records:
+        for ticket in list(record.tickets):
+            if ticket.has_waited_too_long(now, loading=record.loading):
+                eta = None if ticket.status is None else ticket.status.eta_ms
+                problem = queue_timeout(record.key.model, ticket.timeout or 0, seconds_until_retry(eta))
+                yield record, ticket, problem
+
+
+def refusal_problem(refusal: Refusal, models: Iterable[ModelUse], allowed: Sequence[str] = ()) -> Problem:
+    """Return the problem for the requests of a refused model.
+
+    Args:
+        models: All models that the pool knows.
+        allowed: Names and patterns of the models that the client may know of; empty for all.
+    """
+    model, required, available = refusal.key.model, refusal.required, refusal.available
+    match refusal.reason:
+        case Reason.HUNG:
+            hung = (use.key for use in models if use.hung and is_allowed(allowed, use.key.model))
+            return no_room(model, tuple(map(str, hung)))
+        case Reason.TOO_LARGE:
+            return insufficient_memory(model, required, available, refusal.freed)
+        case Reason.OTHERS:
+            return memory_in_use(model, required, available, refusal.freed, MEMORY_TIMEOUT)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable
 
 import attrs
 
-from greenroom.engine.fairness.client_shares import address_of
+from greenroom.engine.resources.fair_queue import address_of
 from greenroom.schemas.messages.requests import KeepAlive
-from greenroom.schemas.settings.name_patterns import is_pattern
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import Settings, is_pattern
 
 MAX_USERS = 256
 """Latest users of a model whose wishes are kept; anybody may come from many addresses."""
@@ -92,3 +92,27 @@ class KeepAliveWishes:
 
     def _others(self, user: str, now: float) -> dict[str, tuple[float, float]]:
         return {each: kept for each, kept in self._kept.items() if each != user and sum(kept) > now}
+
+
+class RestartIntensity:
+    """The limit of failures within a period.
+
+    Args:
+        limit: Number of failures within one period after which the model is not restarted.
+        period: Length of the period in seconds.
+    """
+
+    def __init__(self, limit: int = 3, period: float = 60.0) -> None:
+        self._limit = limit
+        self._period = period
+        self._failures: deque[float] = deque(maxlen=limit)
+
+    def record_failure(self, now: float) -> None:
+        """Record a failure at the time `now`, in seconds."""
+        self._failures.append(now)
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until the model may be restarted; 0 if it may be now."""
+        if len(self._failures) < self._limit:
+            return 0.0
+        return max(0.0, self._failures[0] + self._period - now)

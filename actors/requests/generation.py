@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import attrs
 import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.lease import Found, Granted, Lease, NameFound
-from greenroom.actors.requests.default_list import DefaultList
-from greenroom.actors.requests.waiting_times import Awaited, WaitingTimes
+from greenroom.actors.pool.tickets import NOT_LOADED, Found, Granted, Lease, NameFound
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, QueueStatus
+from greenroom.schemas.events.explanation import Waits
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import draining, model_crashed
+from greenroom.schemas.problems import Problem, ProblemError, draining, model_crashed
 from greenroom.schemas.protocols.model_protocol import Generate, ModelMessage, Prepare
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage
 
@@ -202,3 +202,94 @@ class Generation(RequestEvents):
                 self._replies.sender.end()
         answer: InferenceEvent = event
         return answer
+
+
+class DefaultList:
+    """The models of the list that could not answer a request.
+
+    Attributes:
+        tried: Their own ids.
+    """
+
+    def __init__(self) -> None:
+        self.tried: tuple[str, ...] = ()
+        self._present: NameFound | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """True if another model may answer, should the present one not load."""
+        return self._present is not None and self._present.replaceable
+
+    def begin(self, found: NameFound) -> None:
+        """Record the model that is tried now."""
+        self._present = found
+
+    def pass_over(self, problem: Problem) -> bool:
+        """Return whether the next model is to be tried, since the present one has failed with a problem."""
+        if self._present is None or not self.is_open or problem.code not in NOT_LOADED:
+            return False
+        self.tried += (self._present.key.model,)
+        self._present = None
+        return True
+
+
+async def acquire_first(pool: Ref[PoolMessage], message: Acquire) -> Granted:
+    """Return the grant of a model; of several that its name may mean, that of the first that loads.
+
+    Raises:
+        ProblemError: None of them loads, or the pool has stopped.
+    """
+    models = DefaultList()
+    while True:
+        try:
+            replies = await pool.stream(attrs.evolve(message, without=models.tried))
+        except ActorStopped:
+            raise ProblemError(draining()) from None
+        with replies:
+            async for event in replies:
+                match event:
+                    case NameFound():
+                        models.begin(event)
+                    case Granted():
+                        return event
+                    case Failed(problem):
+                        if not models.pass_over(problem):
+                            raise ProblemError(problem)
+                        break
+            else:
+                raise ProblemError(draining())
+
+
+Awaited = Literal["loading", "model", "slot", "preparing"]
+
+
+class WaitingTimes:
+    """Sums the seconds of a request's waits.
+
+    Args:
+        clock: Clock in seconds, with any origin.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._awaited: Awaited | None = None
+        self._waits = Waits()
+
+    def wait_for(self, awaited: Awaited) -> None:
+        """Begin to wait for something else; time before the first call counts for the first wait."""
+        if self._awaited is not None:
+            self._add(self._awaited)
+        elif awaited == "preparing":  # served at once
+            self._add("slot")
+        self._awaited = awaited
+
+    def end(self) -> Waits:
+        if self._awaited is not None:
+            self._add(self._awaited)
+        return self._waits
+
+    def _add(self, awaited: Awaited) -> None:
+        now = self._clock()
+        seconds = getattr(self._waits, awaited) + now - self._since
+        self._waits, self._since = attrs.evolve(self._waits, **{awaited: seconds}), now

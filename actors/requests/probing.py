@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
 
 import attrs
+import structlog.contextvars
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.ref import ActorStopped, Ref, ask_actor
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.core.worker import Workers
+from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
+from greenroom.actors.core.worker_thread import Heartbeat
 from greenroom.actors.engines.engines import Engines
+from greenroom.actors.pool.tickets import Granted
 from greenroom.actors.requests.generation import Generation
-from greenroom.actors.requests.residency import ResidencyGuard
-from greenroom.actors.requests.worker_calls import call_on_worker
-from greenroom.actors.store.answers import StoreMessage, ask_store
-from greenroom.engine.probe.questions import Answer, Question
+from greenroom.actors.store.tables import StoreMessage, ask_store
+from greenroom.engine.probe.probe import Answer, Question
 from greenroom.schemas.events.events import Failed, InferenceEvent
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.messages.priority import PROBE
-from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.messages.requests import PROBE, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
-from greenroom.schemas.problems import ProblemError, draining, internal_error
-from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
-from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, ProbeProgress
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error, tokenizer_hung
+from greenroom.schemas.protocols.pool_protocol import (
+    Acquire,
+    DescribeModel,
+    DescribePool,
+    ModelDescriptions,
+    ModelStatus,
+    ModelUnloaded,
+    PoolMessage,
+    PoolStatus,
+    Probed,
+    ProbeModel,
+    ProbeProgress,
+    UnloadModel,
+)
 
 log = get_logger()
 
@@ -107,3 +123,103 @@ async def _answer(pool: Ref[PoolMessage], key: ModelKey, question: Question) -> 
         case (*_, Failed(problem)):
             raise ProblemError(problem)
     return events
+
+
+_SECONDS = 10.0
+"""Longest wait for the unload when the block was cancelled or has failed."""
+
+
+class ResidencyGuard:
+    """Restores, at the end of a block, the models that were loaded at its start.
+
+    Unless others use it by then, the block's model is unloaded, also one that was there before: it is opened
+    anew, so that it follows what the block has found. Then models that were there before are loaded again,
+    unless other requests have changed the models meanwhile. A block that fails leaves its model there.
+
+    Args:
+        key: Model that the block uses.
+    """
+
+    def __init__(self, pool: Ref[PoolMessage], key: ModelKey) -> None:
+        self._pool = pool
+        self._key = key
+        self._before: frozenset[ModelKey] = frozenset()
+
+    async def __aenter__(self) -> None:
+        self._before = frozenset(map(_key, filter(_is_ready, await self._statuses())))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with contextlib.suppress(ProblemError, ActorStopped):
+            if error is None or self._key not in self._before:
+                with trio.move_on_after(_SECONDS, shield=True):
+                    await self._unload_own()
+            if error is None:
+                await self._reload()
+
+    async def _unload_own(self) -> None:
+        own = [status for status in await self._statuses() if status.key == self._key]
+        if not any(status.running or status.waiting for status in own):
+            await ask_actor(
+                self._pool, UnloadModel(self._key, keeps_prefixes=True, reason="probed"), ModelUnloaded
+            )
+
+    async def _reload(self) -> None:
+        ready = frozenset(map(_key, filter(_is_ready, await self._statuses())))
+        if not ready <= self._before:
+            return
+        for key in sorted(self._before - ready, key=str):
+            granted = await ask_actor(self._pool, Acquire(key, priority=PROBE), Granted)
+            granted.close()
+
+    async def _statuses(self) -> tuple[ModelStatus, ...]:
+        return (await ask_actor(self._pool, DescribePool(), PoolStatus)).models
+
+
+def _is_ready(status: ModelStatus) -> bool:
+    return status.state is ModelState.READY
+
+
+def _key(status: ModelStatus) -> ModelKey:
+    return status.key
+
+
+T = TypeVar("T")
+
+
+async def call_on_worker(workers: Workers, call: Callable[[], T], model: str) -> T:
+    """Return the result of a call on a tokenizer thread; if this is cancelled, the call's result is dropped.
+
+    Args:
+        call: Function that may import model libraries and read a model's files.
+        model: Name of the model, for the log.
+
+    Raises:
+        ProblemError: The call raised it, crashed, or hangs.
+    """
+    returned = trio.Event()
+    results: list[T | Problem | JobCrashed | WorkerSilent] = []
+
+    def job(_heartbeat: Heartbeat) -> T | Problem:
+        try:
+            with structlog.contextvars.bound_contextvars(actor="model", model=model):
+                return call()
+        except ProblemError as error:
+            return error.problem
+
+    def report(result: T | Problem | JobCrashed | WorkerSilent) -> None:
+        results.append(result)
+        returned.set()
+
+    workers.lend("tokenizer", job, report, model)
+    await returned.wait()
+    match results[0]:
+        case Problem() as problem:
+            raise ProblemError(problem)
+        case JobCrashed():
+            raise ProblemError(internal_error())
+        case WorkerSilent(seconds):
+            raise ProblemError(tokenizer_hung(model, seconds))
+        case result:
+            return result

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TypeVar
 
-from greenroom.actors.core.ref import ActorStopped, Ref
+import trio
+
+from greenroom.actors.core.ref import ActorStopped, Ref, ask_actor
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.lease import Found, NameFound
-from greenroom.actors.requests.default_list import DefaultList
+from greenroom.actors.engines.engines import Engines
+from greenroom.actors.pool.tickets import Found, NameFound
+from greenroom.actors.requests.generation import DefaultList
 from greenroom.schemas.events.events import Admitted, Failed
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, draining, model_crashed
 from greenroom.schemas.protocols.model_protocol import Prepare, PromptContents, RenderPrompt
-from greenroom.schemas.protocols.pool_protocol import PoolMessage, QueryPrompt
+from greenroom.schemas.protocols.pool_protocol import (
+    DescribePool,
+    PoolMessage,
+    PoolStatus,
+    QueryPrompt,
+    Unloading,
+    UnloadModel,
+)
+from greenroom.schemas.settings.settings import Settings, opens_otherwise
 
 A = TypeVar("A", Admitted, PromptContents)
 
@@ -71,3 +83,26 @@ async def _ask_one(
                     assert isinstance(answer, kind | Failed)
                     return answer
     return Failed(draining())
+
+
+async def reload_models(pool: Ref[PoolMessage], engines: Engines, settings: Settings) -> tuple[str, ...]:
+    """Use changed settings of models, names and profiles from now on.
+
+    Running requests end as they began. A model in memory whose own settings have changed leaves it once its
+    leases have ended, and is opened anew for the next request after that. One that requests wait for is
+    opened anew at once.
+
+    Returns:
+        Names of the models that are opened anew.
+    """
+    before = engines.names.settings
+    await trio.to_thread.run_sync(engines.reload, settings)
+    status = await ask_actor(pool, DescribePool(), PoolStatus)
+    reopened: list[str] = []
+    for model in status.models:
+        if opens_otherwise(before, settings, model.key.model):
+            with contextlib.suppress(ProblemError):  # it hangs, and answers nothing anyway
+                await ask_actor(pool, UnloadModel(model.key, reopens=True, reason="reload"), Unloading)
+                if model.nbytes or model.waiting:
+                    reopened.append(str(model.key))
+    return tuple(reopened)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import trio
 
-from greenroom.actors.responses.event_log import EventLog
-from greenroom.actors.responses.run_lifecycle import check_step, decide_end
+from greenroom.actors.core.pot import Pot
+from greenroom.actors.responses.event_log import ConversationLock, EventLog
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -20,7 +20,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     ToolCallDelta,
 )
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 from greenroom.schemas.protocols.responses_protocol import (
     Heartbeat,
     Lock,
@@ -196,3 +196,111 @@ def _reason(news: QueueStatus | PromptProgress | None) -> object:
     if isinstance(news, QueueStatus):
         return news.status, news.loading, news.unloading
     return None if news is None else PromptProgress
+
+
+_ENDS: frozenset[ResponseStatus] = frozenset({"completed", "incomplete", "failed", "cancelled"})
+
+TRANSITIONS: dict[ResponseStatus, frozenset[ResponseStatus]] = {
+    "queued": frozenset({"in_progress", "failed", "cancelled"}),
+    "in_progress": _ENDS,
+    "completed": frozenset({"failed"}),
+    "incomplete": frozenset({"failed"}),
+    "failed": frozenset(),
+    "cancelled": frozenset({"failed"}),
+}
+"""The states that may follow each state; an ended run still fails if it cannot be stored."""
+
+
+class ImpossibleTransition(Exception):
+    """An error for a transition that the table does not allow."""
+
+
+def check_step(before: ResponseStatus, after: ResponseStatus) -> ResponseStatus:
+    """Return the next state if the transition is allowed.
+
+    Raises:
+        ImpossibleTransition: The table has no such transition.
+    """
+    if after not in TRANSITIONS[before]:
+        raise ImpossibleTransition(f"{before} to {after}")
+    return after
+
+
+def decide_end(finished: Finished | None, problem: Problem | None) -> ResponseStatus:
+    """Return the final status of a run; an answer that was complete before a cancellation stays complete.
+
+    Args:
+        finished: Last event of the answer; None if it was not received.
+        problem: Problem of a failed run; None otherwise.
+    """
+    if problem is not None:
+        return "failed"
+    if finished is None or finished.reason == "cancelled":
+        return "cancelled"
+    return "incomplete" if finished.reason == "length" else "completed"
+
+
+MAX_BACKGROUND_RUNS = 64
+"""Maximum number of background runs at once, including waiting ones. Each keeps its events in memory; the
+number of other runs is limited by the connections. Each client has its share of them."""
+
+
+class Runs:
+    """All runs that have not ended, by id and owner."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[tuple[str, str], Run] = {}
+        self._busy: set[tuple[str, str]] = set()
+        self._background = Pot(MAX_BACKGROUND_RUNS)
+
+    def __iter__(self) -> Iterator[Run]:
+        return iter([*self._by_id.values()])
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, run: Run) -> None:
+        """Add a run until it has ended.
+
+        Raises:
+            ProblemError: 503 if its client has too many background runs; 400 if the id is in use.
+        """
+        message = run.message
+        client = message.request.client
+        if message.background and self._background.room(client) <= 0:
+            raise ProblemError(_too_many_runs(self._background.held(client)))
+        if (message.owner, message.id) in self._by_id:
+            raise ProblemError(
+                Problem(400, "invalid_value", f"The response '{message.id}' exists already.", "id")
+            )
+        self._by_id[message.owner, message.id] = run
+        if message.background:
+            self._background.take(client)
+
+    def find(self, owner: str, response: str) -> Run | None:
+        """Return the owner's run with this response id; None if it is not in progress."""
+        return self._by_id.get((owner, response))
+
+    def remove(self, run: Run) -> None:
+        message = run.message
+        if self._by_id.pop((message.owner, message.id), None) is not None and message.background:
+            self._background.give_back(message.request.client)
+
+    def lock(self, owner: str, conversation: str) -> ConversationLock:
+        """Lock a conversation for one turn.
+
+        Raises:
+            ProblemError: 409 while another turn holds the lock.
+        """
+        if (owner, conversation) in self._busy:
+            raise ProblemError(conversation_in_use(conversation))
+        self._busy.add((owner, conversation))
+        return ConversationLock(conversation, lambda name: self._busy.discard((owner, name)))
+
+
+def _too_many_runs(own: int) -> Problem:
+    detail = (
+        f"{own} responses of yours are already being generated in the background; "
+        f"all clients together may have {MAX_BACKGROUND_RUNS}, and one alone not all of them."
+    )
+    return Problem(503, "too_many_background_responses", detail, "background", retry_after=5)

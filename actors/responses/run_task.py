@@ -7,13 +7,12 @@ from collections.abc import Callable
 import attrs
 import trio
 
-from greenroom.actors.core.ask_actor import answer_or_failed
-from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.ref import Ref, answer_or_failed
 from greenroom.actors.requests.generation import Generation
-from greenroom.actors.responses.event_encoding import encode_events
+from greenroom.actors.responses.event_log import encode_events
 from greenroom.actors.responses.run import Run
-from greenroom.actors.store.answers import StoreMessage, ask_store_or_failed
-from greenroom.actors.store.database.problems import store_slow
+from greenroom.actors.store.problems import store_slow
+from greenroom.actors.store.tables import StoreMessage, ask_store_or_failed
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error

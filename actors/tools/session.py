@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import trio
 
-from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.actors.pool.residence_rules import RestartIntensity
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import AudioPart, ContentPart, ImagePart, TextPart, Tool
 from greenroom.schemas.protocols.tools_protocol import SessionState, SessionStatus, ToolSource

@@ -11,10 +11,10 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.audit.audit_book import AuditBook
 from greenroom.actors.core.ref import Control, Inbox, Ref
 from greenroom.actors.core.reply import Reply
-from greenroom.actors.inspection.inspector import Inspector
+from greenroom.actors.records.audit import AuditBook
+from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.tools.session import IDLE_SECONDS, Figures, Session, SessionFailed, elapsed
 from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger

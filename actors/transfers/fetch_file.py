@@ -13,8 +13,8 @@ import attrs
 import httpx2
 import trio
 
-from greenroom.engine.catalog.hub.download_failures import describe_refusal
-from greenroom.engine.catalog.hub.part_file import PartFile
+from greenroom.engine.catalog.hub.repository import describe_refusal
+from greenroom.engine.catalog.hub.snapshot import PartFile
 
 PAUSES = (0.5, 1.0, 2.0, 4.0, 8.0)
 """Seconds before another try, by the number of tries in a row that brought nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -13,25 +14,27 @@ import httpx2
 import trio
 
 from greenroom.actors.transfers.fetch_file import PAUSES, FileTransfer, Origin, TransferError
-from greenroom.actors.transfers.progress import ProgressMeter
-from greenroom.actors.transfers.turn_to_fetch import turn_to_fetch
-from greenroom.engine.catalog.hub.download_failures import describe_failure
 from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
-from greenroom.engine.catalog.hub.needed_files import metadata_files, weight_files
-from greenroom.engine.catalog.hub.part_file import PartFile
 from greenroom.engine.catalog.hub.repository import (
     LISTING_SECONDS,
     RemoteFile,
     Repository,
+    describe_failure,
     download_failed,
     hub_address,
     hub_token,
     read_repository,
 )
-from greenroom.engine.catalog.hub.snapshot_folder import SnapshotFolder
-from greenroom.schemas.download import Download
+from greenroom.engine.catalog.hub.snapshot import (
+    PartFile,
+    RepositoryLock,
+    SnapshotFolder,
+    metadata_files,
+    weight_files,
+)
+from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
+from greenroom.schemas.protocols.download_protocol import DownloadProgress, DownloadStage, size_text
 
 _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 _FAILURES = (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError)
@@ -275,3 +278,70 @@ class _FetchFiles:
         there = {file.digest: self._folder.part_bytes(file) for file in files}
         whole = {file.digest for file in files if self._folder.has(file)}
         return there, whole, shutil.disk_usage(self._cache).free
+
+
+WINDOW = 5.0
+"""Seconds over which the rate is measured."""
+
+_INTERVAL = 0.2
+"""Least seconds between two reports of one stage."""
+
+
+class ProgressMeter:
+    """The progress of a download, reported a few times each second.
+
+    Args:
+        report: Callback for the progress; must not block.
+    """
+
+    def __init__(self, report: Callable[[DownloadProgress], None]) -> None:
+        self._report = report
+        self._progress = DownloadProgress("resolving")
+        self._arrived: deque[tuple[float, int]] = deque()
+        self._reported = float("-inf")
+        report(self._progress)
+
+    def enter(self, stage: DownloadStage, files: int = 0, nbytes: int = 0, received: int = 0) -> None:
+        """Begin a stage, and report it."""
+        self._progress = DownloadProgress(stage, files, nbytes, received)
+        self._arrived.clear()
+        self.set(received, force=True)
+
+    def set(self, received: int, *, force: bool = False) -> None:
+        """Note how many bytes there are, and report it unless a report was just made."""
+        now = trio.current_time()
+        if self._arrived and received < self._arrived[-1][1]:
+            self._arrived.clear()  # a file begins anew
+        self._arrived.append((now, received))
+        while now - self._arrived[0][0] > WINDOW:
+            self._arrived.popleft()
+        if force or now - self._reported >= _INTERVAL:
+            first, had = self._arrived[0]
+            rate = (received - had) / (now - first) if now > first else 0.0
+            self._progress = attrs.evolve(self._progress, received=received, rate=rate)
+            self._reported = now
+            self._report(self._progress)
+
+
+_POLL_SECONDS = 0.1
+
+
+@asynccontextmanager
+async def turn_to_fetch(hub_id: str, cache: Path, on_wait: Callable[[], None]) -> AsyncIterator[None]:
+    """Hold the lock on a repository; a process that dies releases it.
+
+    Args:
+        on_wait: Callback, if another process or download holds it.
+
+    Raises:
+        ProblemError: 409: the model is being deleted.
+        OSError: The file of the lock cannot be made.
+    """
+    with RepositoryLock(hub_id, cache) as lock:
+        waiting = False
+        while not lock.try_to_fetch():
+            if not waiting:
+                waiting = True
+                on_wait()
+            await trio.sleep(_POLL_SECONDS)
+        yield

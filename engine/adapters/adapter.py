@@ -2,46 +2,97 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.engine.adapters.conversation.rendered_images import NO_MEDIA
-from greenroom.engine.adapters.detection.parser_choice import ParserChoice
-from greenroom.engine.adapters.image_ids.read_images import read_images
-from greenroom.engine.adapters.output_adapter import OutputAdapter
-from greenroom.engine.adapters.parameter_defaults import configured_parameters, recommended_parameters
-from greenroom.engine.adapters.prompts.cache_checkpoints import system_checkpoint, turn_checkpoints
-from greenroom.engine.adapters.prompts.context_limits import (
+from greenroom.engine.adapters.context_limits import (
     DEFAULT_IMAGE_MAX_TOKENS,
     DEFAULT_RAW_MAX_TOKENS,
     check_logit_bias,
     remaining_context,
+    system_checkpoint,
+    turn_checkpoints,
 )
-from greenroom.engine.adapters.prompts.conversation_prompts import ConversationPrompts, EncodedConversation
-from greenroom.engine.adapters.prompts.placeholder_expander import PlaceholderExpander
-from greenroom.engine.adapters.prompts.prompt_contents import contents_of
-from greenroom.engine.adapters.prompts.prompt_outline import outline_prompt
-from greenroom.engine.adapters.prompts.prompt_renderer import PromptRenderer
-from greenroom.engine.adapters.prompts.raw_prompts import RawPrompts
-from greenroom.engine.adapters.reasoning.find_switches import find_switches
-from greenroom.engine.adapters.reasoning.switches import ChosenReasoning, ReasoningSwitches
+from greenroom.engine.adapters.conversation import NO_MEDIA
+from greenroom.engine.adapters.conversation_prompts import (
+    ConversationPrompts,
+    EncodedConversation,
+    contents_of,
+    outline_prompt,
+)
+from greenroom.engine.adapters.detection import ParserChoice, choose_parsers
+from greenroom.engine.adapters.find_reasoning import find_switches
+from greenroom.engine.adapters.image_ids import read_images
+from greenroom.engine.adapters.placeholder_expander import PlaceholderExpander
+from greenroom.engine.adapters.prompt_renderer import PromptRenderer
+from greenroom.engine.adapters.raw_prompts import RawPrompts
+from greenroom.engine.adapters.reasoning_switches import ChosenReasoning, PromptChanges, ReasoningSwitches
 from greenroom.engine.adapters.request_constraints import RequestConstraints
-from greenroom.engine.adapters.templates.template_probe import template_renderer
+from greenroom.engine.adapters.template_probe import probe_template, template_renderer
+from greenroom.engine.catalog.families import FAMILIES, FamilyTraits
+from greenroom.engine.catalog.model_files import read_optional
+from greenroom.engine.formats.registry import REASONING_PARSERS, TOOL_PARSERS
+from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
+from greenroom.engine.parsers.parser import NullReasoningParser, Release
+from greenroom.engine.parsers.stream_processor import StreamProcessor
 from greenroom.engine.tokenizer.control_tokens import unmark
-from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, Detokenizer
+from greenroom.schemas.events.events import Token
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.messages.generation import GenerationParameters, resolve
+from greenroom.schemas.messages.generation import GenerationParameters, Overrides, check, resolve
 from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt, PromptOutline
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.kinds import wrong_kind
-from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.problems import ProblemError, invalid, load_failed
 from greenroom.schemas.protocols.model_protocol import PromptContents
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.grammar.matching.matcher import Matcher
+    from greenroom.engine.grammar.matcher import Matcher
+
+
+class OutputAdapter:
+    """Creates parsers of a model's output; keeps no state between requests.
+
+    Output formats are detected once per load by probing the template. The result is immutable and may be
+    shared, unlike the tokenizer.
+
+    Args:
+        tokenizer: Copy of the tokenizer that belongs to this adapter's thread.
+        choice: Parsers of the model's calls and reasoning, and traits of its template.
+    """
+
+    def __init__(self, tokenizer: ChatTokenizer, choice: ParserChoice) -> None:
+        self.tokenizer = tokenizer
+        self.choice = choice
+        self.tool_parser, self.reasoning_parser = choice.tool_parser, choice.reasoning_parser
+
+    def new_stream_processor(
+        self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
+    ) -> StreamProcessor:
+        """Return the stream processor of one choice."""
+        tools, reasoning_parser = self.tool_parser, self.reasoning_parser
+        release: Release = "validated"
+        matcher: Matcher | None = prepared.matcher
+        if matcher is not None and matcher.constrains_calls:
+            release = "immediate"
+        if matcher is not None and matcher.constrains_answer:
+            tools = AnswerOrCalls(tools)
+            reasoning_parser = reasoning_parser if matcher.allows_reasoning else NullReasoningParser()
+        return StreamProcessor(tools, reasoning_parser, prepared, new_call_id, index=index, release=release)
+
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
+        """Return the detokenizer of one choice; only a free answer loses a space of the vocabulary's own."""
+        constrained = prepared.matcher is not None and prepared.matcher.constrains_answer
+        return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
+
+    def token(self, ident: int) -> Token:
+        """Return one token as shown to clients in log-probabilities."""
+        return self.tokenizer.token_names.look_up(ident)
+
 
 log = get_logger(__name__)
 
@@ -50,7 +101,7 @@ class Adapter(OutputAdapter):
     """Translates between requests and one loaded model; keeps no state between requests.
 
     The chat template's abilities are found by rendering with it when the adapter is made; families add only
-    what no template reveals (`greenroom.engine.catalog.kinds.families`).
+    what no template reveals (`greenroom.engine.catalog.families`).
 
     Args:
         record: Capability record of the model.
@@ -266,3 +317,106 @@ def _choose_reasoning(
 def _constrains(matcher: Matcher | None) -> bool:
     """Return whether a grammar holds the whole answer, which then has no stop strings."""
     return matcher is not None and matcher.constrains_answer
+
+
+def make_adapter(
+    record: CapabilityRecord,
+    tokenizer: ChatTokenizer,
+    settings: Settings,
+    system_prompt: str = "",
+    make: Callable[..., Adapter] = Adapter,
+) -> Adapter:
+    """Return the adapter of a model, for the thread that owns the tokenizer.
+
+    Args:
+        system_prompt: Default system prompt of conversations without one.
+        make: Adapter class; it takes the arguments of a text model's adapter.
+
+    Raises:
+        ProblemError: 503 `load_failed` if the record names an unknown parser.
+    """
+    family = FAMILIES.get(record.family, FAMILIES["default"])
+    stop_token_ids = find_stop_token_ids(tokenizer, family.end_of_turn_tokens)
+    stop_texts = [text for text, ident in tokenizer.added_tokens.items() if ident in stop_token_ids]
+    traits = probe_template(tokenizer) if tokenizer.has_chat_template else None
+    record = _without_forgotten_parsers(record)
+    try:
+        choice = choose_parsers(record, settings, tokenizer, traits, family, stop_texts)
+    except LookupError as error:
+        detail = f"its capability record names an unknown parser ({error})"
+        raise ProblemError(load_failed(tokenizer.folder.name, detail)) from error
+    switches = _known_switches(family)
+    return make(record, tokenizer, settings, choice, stop_token_ids, switches, system_prompt)
+
+
+def _without_forgotten_parsers(record: CapabilityRecord) -> CapabilityRecord:
+    """Return the record without parsers that a probe found and that this version does not have."""
+    probed = record.probed
+    if probed is None:
+        return record
+    calls, reasoning = record.tool_parser, record.reasoning_parser
+    if calls == probed.tool_parser_id and calls not in TOOL_PARSERS:
+        calls = None
+    if reasoning == probed.thinking_parser_id and reasoning not in REASONING_PARSERS:
+        reasoning = None
+    return attrs.evolve(record, tool_parser=calls, reasoning_parser=reasoning)
+
+
+def _known_switches(family: FamilyTraits) -> ReasoningSwitches | None:
+    """Return the reasoning switches of the family's models, for templates that reveal none."""
+    if family.reasoning_lines is not None:
+        on, off = family.reasoning_lines
+        return ReasoningSwitches(PromptChanges(system=on), PromptChanges(system=off))
+    if family.reasoning_words is not None:
+        on, off = family.reasoning_words
+        return ReasoningSwitches(PromptChanges(user=on), PromptChanges(user=off))
+    if family.empty_reasoning:
+        return ReasoningSwitches(PromptChanges(), PromptChanges(prompt_end=family.empty_reasoning))
+    return None
+
+
+_END_OF_TURN_TOKENS = (
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<end_of_turn>",
+    "<|flush|>",
+    "<|calls|>",
+)
+"""Tokens that end a turn in any vocabulary that has them, declared as such or not."""
+
+
+def find_stop_token_ids(tokenizer: ChatTokenizer, of_family: tuple[str, ...]) -> frozenset[int]:
+    """Return the ids of the tokens that end a turn: declared, well-known and the family's.
+
+    Args:
+        tokenizer: Tokenizer of the model.
+        of_family: End-of-turn tokens of the model's family.
+    """
+    added = tokenizer.added_tokens
+    ends = {added[token] for token in (*_END_OF_TURN_TOKENS, *of_family) if token in added}
+    return tokenizer.eos_token_ids | ends
+
+
+_RECOMMENDED = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+"""Parameters read from generation_config.json; the lengths in it are leftovers of training scripts."""
+
+
+def recommended_parameters(tokenizer: ChatTokenizer) -> Overrides:
+    """Return the recommendations in the model's generation_config.json; skip values out of range."""
+    config = read_optional(tokenizer.folder / "generation_config.json")
+    recommended = {}
+    for name in _RECOMMENDED:
+        try:
+            recommended[name] = check(name, config[name])
+        except (KeyError, ProblemError):
+            continue
+    return recommended
+
+
+def configured_parameters(settings: Settings) -> Overrides:
+    names = (field.name for field in attrs.fields(GenerationParameters))
+    values = {name: getattr(settings, name, None) for name in names}
+    return {name: value for name, value in values.items() if value is not None}

@@ -6,18 +6,23 @@ from typing import TYPE_CHECKING
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.loading.libraries import import_grammar_library
-from greenroom.engine.parsers.reasoning_parser import ReasoningParser
-from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.parsers.parser import ReasoningParser, ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import ToolChoice
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
-from greenroom.schemas.messages.response_format import CallConstraint, Constraint, ReasoningConstraint
+from greenroom.schemas.messages.requests import (
+    CallConstraint,
+    ChatInput,
+    Constraint,
+    InferenceRequest,
+    RawInput,
+    ReasoningConstraint,
+)
 from greenroom.schemas.problems import invalid
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.compiler import GrammarCompiler
-    from greenroom.engine.grammar.matching.matcher import Matcher
+    from greenroom.engine.grammar.matcher import Matcher
 
 
 class RequestConstraints:
@@ -113,7 +118,7 @@ class RequestConstraints:
         if self._compiler is None:
             import_grammar_library()
             from greenroom.engine.grammar.compiler import GrammarCompiler
-            from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+            from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 
             tokenizer = GrammarTokenizer(self._tokenizer.wrapped, self._stop_token_ids)
             self._compiler = GrammarCompiler(tokenizer, CALL_SYNTAXES)

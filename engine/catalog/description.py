@@ -7,13 +7,24 @@ import json
 import re
 from pathlib import Path
 
-from greenroom.engine.catalog.entries import CatalogEntry
-from greenroom.engine.catalog.files.fingerprint import folder_bytes
-from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.regular_files import MAX_TEMPLATE_BYTES, open_regular, read_regular
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.kinds.fill_in_the_middle import find_fill_format
-from greenroom.engine.catalog.notices import notices_of
+import attrs
+
+from greenroom.engine.catalog.encoder_kinds import SENTENCE_TRANSFORMERS_FILES, classes_of
+from greenroom.engine.catalog.families import find_fill_format
+from greenroom.engine.catalog.folders import CatalogEntry
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.load_failures import find_adapter
+from greenroom.engine.catalog.model_files import (
+    MAX_TEMPLATE_BYTES,
+    fingerprint,
+    folder_bytes,
+    open_regular,
+    read_optional,
+    read_regular,
+)
+from greenroom.engine.catalog.operator import LARGEST_SHARE
+from greenroom.engine.resources.device_memory import main_memory
+from greenroom.schemas.models.capabilities import PROBE_VERSION, CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError
 
@@ -98,3 +109,69 @@ def _quantization(folder: Path) -> str:
         return f"{bits}-bit"
     dtype = config.get("torch_dtype") or config.get("dtype")
     return dtype if isinstance(dtype, str) else ""
+
+
+def with_findings(
+    detected: CapabilityRecord, probed: ProbedCapabilities | None, folder: Path
+) -> CapabilityRecord:
+    """Return a model's record with what a probe has found, unless the findings are no longer valid.
+
+    Findings are invalid for other files, by another version of the probe, and for another type of model, as
+    of a vision model that the operator serves without vision.
+
+    Args:
+        detected: Record that the model's files suggest.
+        folder: Folder of the model.
+    """
+    if probed is None or probed.probe_version != PROBE_VERSION or probed.model_type != detected.model_type:
+        return detected
+    if probed.files != fingerprint(folder):
+        return detected
+    vectors = detected.vectors
+    if vectors is not None:
+        vectors = attrs.evolve(
+            vectors,
+            dimensions=probed.embedding_dimensions or vectors.dimensions,
+            normalized=vectors.normalized if probed.is_normalized is None else probed.is_normalized,
+        )
+    multi_image = detected.multi_image if probed.supports_multi_image is None else probed.supports_multi_image
+    return attrs.evolve(
+        detected,
+        tool_parser=probed.tool_parser_id or detected.tool_parser,
+        reasoning_parser=probed.thinking_parser_id or detected.reasoning_parser,
+        multi_image=multi_image,
+        vectors=vectors,
+        probed=probed,
+    )
+
+
+_POOLING = "1_Pooling/config.json"
+
+
+def notices_of(folder: Path, record: CapabilityRecord) -> tuple[str, ...]:
+    """Return warnings about a model's folder, as sentences without a full stop; none if there are none."""
+    notices: list[str] = []
+    if (adapter := find_adapter(folder)) is not None:
+        notices.append(
+            f"the adapter beside its weights ({adapter}) is not applied: the answers are the base model's"
+        )
+    if record.model_type == "embeddings" and _only_fills_gaps(folder):
+        notices.append(
+            "it was trained to fill gaps in texts (a masked language model) and has no files of "
+            "sentence-transformers: means of its tokens' vectors compare texts poorly"
+        )
+    weights = sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    if record.model_type == "text" and weights > (most := main_memory() * LARGEST_SHARE):
+        notices.append(
+            f"its weights take {weights >> 20:,} MB, more than {LARGEST_SHARE:.0%} of this machine's memory "
+            f"({int(most) >> 20:,} MB): long prompts may not fit beside them"
+        )
+    return tuple(notices)
+
+
+def _only_fills_gaps(folder: Path) -> bool:
+    """Return whether an encoder is only pretrained to fill gaps in texts, such as bert-base-uncased."""
+    if any((folder / name).is_file() for name in (*SENTENCE_TRANSFORMERS_FILES, _POOLING)):
+        return False
+    classes = classes_of(read_optional(folder / "config.json"))
+    return any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in classes)

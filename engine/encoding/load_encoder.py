@@ -7,9 +7,9 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.files.json_files import read_json_object, read_optional
-from greenroom.engine.catalog.kinds.encoder_kinds import EXTRA_ENCODERS, SAME_CODE, embedding_modules
-from greenroom.engine.encoding.load_extra_encoder import load_extra_encoder
+from greenroom.engine.catalog.encoder_kinds import EXTRA_ENCODERS, SAME_CODE, embedding_modules
+from greenroom.engine.catalog.model_files import read_json_object, read_optional
+from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.loading.read_weights import cast_weights, load_arrays
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings.settings import Settings
@@ -84,3 +84,19 @@ def _check_names(model: Any, folder: Path) -> None:
     missing = sorted({name for name, _ in tree_flatten(model.parameters())} - given.keys())
     if missing:
         raise ValueError(f"its files lack {len(missing)} of its weights, such as {missing[0]}")
+
+
+# Loading encoders of architectures that only mlx-embeddings supports.
+#
+# That package is GPL-3.0, so nothing else may depend on it: it is the extra `embeddings`, imported only
+# here.
+
+
+def load_extra_encoder(folder: Path) -> Any:
+    """Return a model whose weights are not evaluated yet.
+
+    Raises:
+        ModuleNotFoundError: The package is not installed.
+        Exception: Any error of the library for files that it cannot use.
+    """
+    return import_model_code("mlx_embeddings.utils").load_model(folder, lazy=True)

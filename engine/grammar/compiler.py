@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
@@ -12,23 +12,19 @@ from typing import Any
 import attrs
 import numpy as np
 
-from greenroom.engine.grammar.calls.call_grammar import CallGrammar, call_grammar
-from greenroom.engine.grammar.calls.call_syntax import CallSyntax
-from greenroom.engine.grammar.calls.constrained_tools import constrained_tools
-from greenroom.engine.grammar.constraint_cache import ConstraintCache
-from greenroom.engine.grammar.cost.limits import parser_limits
-from greenroom.engine.grammar.json_schema.check import check_schema
-from greenroom.engine.grammar.json_schema.compile_errors import find_fault
-from greenroom.engine.grammar.lark.grammar_builder import GrammarBuilder, response_format_rule
-from greenroom.engine.grammar.lark.lark_text import SPACE
-from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.engine.grammar.matching.matcher_state import error_of
-from greenroom.engine.grammar.matching.token_mask import TokenMask
-from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
-from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat
+from greenroom.engine.grammar.c_interface import GrammarMatcher
+from greenroom.engine.grammar.call_grammar import CallGrammar, call_grammar
+from greenroom.engine.grammar.call_syntax import CallSyntax
+from greenroom.engine.grammar.constrained_tools import constrained_tools, find_fault
+from greenroom.engine.grammar.grammar_builder import GrammarBuilder, response_format_rule
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.lark_text import SPACE
+from greenroom.engine.grammar.limits import parser_limits
+from greenroom.engine.grammar.masks import TokenMask
+from greenroom.engine.grammar.matcher import Matcher
+from greenroom.engine.grammar.matcher_state import CompiledConstraint, TriggerMatcher, error_of
+from greenroom.engine.grammar.schema_check import check_schema
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError, invalid
 
 _MAX_LEADING_WHITESPACE = 8
@@ -232,3 +228,39 @@ def _is_small(constraint: Constraint) -> bool:
         elif attrs.has(type(value)):
             waiting.extend(attrs.astuple(value, recurse=False))
     return left > 0
+
+
+@attrs.define
+class ConstraintCache:
+    """An LRU cache of compiled constraints.
+
+    Args:
+        most: Limit on the number of entries.
+        most_seconds: Limit on the entries' total compile time, in seconds. It stands for their size, which
+            llguidance does not report; one second is about 80 MB.
+    """
+
+    most: int = 64
+    most_seconds: float = 3.0
+    _entries: OrderedDict[bytes, tuple[CompiledConstraint, float]] = attrs.field(
+        factory=OrderedDict, init=False
+    )
+    _seconds: float = attrs.field(default=0.0, init=False)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: bytes) -> CompiledConstraint | None:
+        """Return the entry of a key and mark it as most recently used."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
+
+    def put(self, key: bytes, compiled: CompiledConstraint, seconds: float) -> None:
+        """Insert a constraint with its compile time in seconds; evict the least recently used ones."""
+        self._entries[key] = (compiled, seconds)
+        self._seconds += seconds
+        while len(self._entries) > self.most or self._seconds > self.most_seconds:
+            _, (_, evicted) = self._entries.popitem(last=False)
+            self._seconds -= evicted

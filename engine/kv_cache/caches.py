@@ -13,8 +13,6 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.kv_cache.growth import allocated_tokens
-
 Cache = list[Any]
 """One cache object per layer, of mlx-lm's classes."""
 
@@ -288,3 +286,19 @@ def evaluate(cache: Cache) -> None:
 def size_in_bytes(cache: Cache) -> int:
     """Return the bytes that the cache occupies, including padding."""
     return sum(layer.nbytes for layer in cache)
+
+
+GROWTH_STEP = 256
+"""Number of tokens that caches allocate at once, as in mlx-lm; growth copies everything."""
+
+
+def allocated_tokens(tokens: int) -> int:
+    """Return the allocated capacity, in tokens, of a cache with this many tokens."""
+    return -(-tokens // GROWTH_STEP) * GROWTH_STEP
+
+
+GROWN_AHEAD = 64
+"""Free capacity, in tokens, at which a large cache starts to grow by a few layers per step."""
+
+LARGE_BYTES = 32 * 1024 * 1024
+"""Size in bytes from which a cache does not grow in one step, because the copy would stall streams."""

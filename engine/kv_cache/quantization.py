@@ -7,11 +7,10 @@ from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.device.device_errors import raise_unless_own
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import new_mergeable_cache
-from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.quantized_caches import QuantizedCache
+from greenroom.engine.kv_cache.caches import Cache, allocated_tokens
+from greenroom.engine.resources.device_errors import raise_unless_own
 from greenroom.schemas.logs import get_logger
 
 GROUP_SIZES = (64, 32)
@@ -121,3 +120,244 @@ def _quantize_layers(layers: Iterable[Any], kv_bits: int, group_sizes: Iterator[
             if getattr(layer, "merge", None) is None:  # The model's rows are not batched.
                 made[-1].merge = None
     return made
+
+
+KVTensors = list[mx.array]
+"""Packed numbers, scales and biases of the keys, then of the values; each `[rows, heads, tokens, width]`."""
+
+TENSORS_PER_LAYER = 6
+
+Packed = tuple[mx.array, ...]
+"""Packed numbers, scales and biases, as `mx.quantized_matmul` takes them."""
+
+
+class QuantizedLayer:
+    """A layer that quantizes each token when it is stored, in groups along a head.
+
+    So a token's stored form depends neither on its prefill chunk nor on other tokens. mlx-lm's attention
+    computes with packed numbers if a cache has `bits` and `group_size`.
+
+    Args:
+        bits: Bits per number, 4 or 8.
+        group_size: Numbers that share a scale and a bias; divides the width of every head.
+
+    Attributes:
+        used: Number of tokens stored along the third axis of `kv_tensors`; more may be allocated.
+    """
+
+    def __init__(self, bits: int, group_size: int) -> None:
+        self.bits = bits
+        self.group_size = group_size
+        self.kv_tensors: KVTensors | None = None
+        self.used = 0
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[Packed, Packed]:
+        """Store new tokens' keys and values `[rows, heads, tokens, width]`; return those of all tokens."""
+        before, self.used = self.used, self.used + keys.shape[2]
+        new = [*self._quantize(keys), *self._quantize(values)]
+        if self.kv_tensors is None:
+            self.kv_tensors = [_zeros(tensor, tensor.shape[0], allocated_tokens(self.used)) for tensor in new]
+        elif self.used > self.kv_tensors[0].shape[2]:
+            added = allocated_tokens(self.used) - before
+            self.kv_tensors = [
+                mx.concatenate([tensor[:, :, :before], _zeros(tensor, tensor.shape[0], added)], axis=2)
+                for tensor in self.kv_tensors
+            ]
+        for tensor, numbers in zip(self.kv_tensors, new, strict=True):
+            tensor[:, :, before : self.used] = numbers
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[Packed, Packed]:
+        """Return the packed keys and values of all tokens."""
+        assert self.kv_tensors is not None
+        seen = tuple(tensor[:, :, : self.used] for tensor in self.kv_tensors)
+        return seen[: TENSORS_PER_LAYER // 2], seen[TENSORS_PER_LAYER // 2 :]
+
+    def size(self) -> int:
+        """Return the number of tokens, including padding."""
+        return self.used
+
+    def empty(self) -> bool:
+        """Return whether no tokens have been stored."""
+        return self.kv_tensors is None
+
+    def is_trimmable(self) -> bool:
+        """Return whether the last tokens can be removed."""
+        return True
+
+    def trim(self, count: int) -> int:
+        """Remove up to `count` of the last tokens; return the number removed."""
+        count = min(self.used, count)
+        self.used -= count
+        return count
+
+    @property
+    def state(self) -> KVTensors:
+        """Arrays whose evaluation leaves nothing of the layer pending."""
+        return self.kv_tensors or []
+
+    @property
+    def nbytes(self) -> int:
+        """Allocated bytes, including free capacity."""
+        return sum(tensor.nbytes for tensor in self.kv_tensors or ())
+
+    def _quantize(self, numbers: mx.array) -> Packed:
+        return tuple(mx.quantize(numbers, group_size=self.group_size, bits=self.bits))
+
+
+def stack(layers: Sequence[QuantizedLayer], rows: Sequence[int]) -> KVTensors | None:
+    """Return the tensors of several layers stacked as rows, aligned right with the longest.
+
+    Args:
+        layers: Layers to stack.
+        rows: Number of rows of each layer, which an empty layer does not know.
+    """
+    like = next((layer.kv_tensors for layer in layers if layer.kv_tensors is not None), None)
+    if like is None:
+        return None
+    longest = max(layer.used for layer in layers)
+    stacked = [_zeros(tensor, sum(rows), allocated_tokens(longest + 1)) for tensor in like]
+    begin = 0
+    for layer, count in zip(layers, rows, strict=True):
+        for index, tensor in enumerate(layer.kv_tensors or ()):
+            left = longest - layer.used
+            stacked[index][begin : begin + count, :, left:longest] = tensor[:, :, : layer.used]
+        begin += count
+    return stacked
+
+
+def _zeros(like: mx.array, rows: int, tokens: int) -> mx.array:
+    return mx.zeros((rows, like.shape[1], tokens, like.shape[3]), dtype=like.dtype)
+
+
+class QuantizedCache(QuantizedLayer):
+    """Quantized cache of one sequence, duck-typed as mlx-lm's `KVCache`."""
+
+    @property
+    def offset(self) -> int:
+        """Position of the next token."""
+        return self.used
+
+    def make_mask(self, tokens: int, return_array: bool = False, window_size: int | None = None) -> Any:
+        """Return the attention mask of the next tokens."""
+        from mlx_lm.models.cache import create_attention_mask
+
+        return create_attention_mask(
+            tokens, offset=self.used, return_array=return_array, window_size=window_size
+        )
+
+    def restore(self, kv_tensors: KVTensors, tokens: int) -> None:
+        """Replace the content with the tensors of another cache's sequence."""
+        self.kv_tensors, self.used = kv_tensors, tokens
+
+    @staticmethod
+    def merge(caches: Sequence[QuantizedCache]) -> BatchedQuantizedCache:
+        """Merge sequences into the rows of a batch, in the same order."""
+        longest = max(cache.used for cache in caches)
+        padding = [longest - cache.used for cache in caches]
+        batched = BatchedQuantizedCache(caches[0].bits, caches[0].group_size, padding)
+        batched.kv_tensors = stack(caches, [1] * len(caches))
+        batched.used = longest
+        return batched
+
+
+class BatchedQuantizedCache(QuantizedLayer):
+    """Quantized cache of rows padded on the left, duck-typed as mlx-lm's `BatchKVCache`.
+
+    The padding is known on the host, so reading it does not wait for the device.
+
+    Args:
+        bits: Bits per stored number.
+        group_size: Numbers that share a scale and a bias.
+        padding: Left padding of each row, in tokens.
+    """
+
+    def __init__(self, bits: int, group_size: int, padding: Sequence[int]) -> None:
+        super().__init__(bits, group_size)
+        self._padding = list(padding)
+        self._right_padding: list[int] | None = None
+        self._arrays: tuple[int, mx.array, mx.array] | None = None
+
+    @property
+    def padding(self) -> list[int]:
+        """Left padding of each row, in tokens."""
+        return self._padding
+
+    @padding.setter
+    def padding(self, padding: list[int]) -> None:
+        self._padding, self._arrays = padding, None
+
+    @property
+    def offset(self) -> mx.array:
+        """Position of each row's next token."""
+        return self._on_device()[0]
+
+    @property
+    def left_padding(self) -> mx.array:
+        """Left padding of each row as a device array."""
+        return self._on_device()[1]
+
+    def make_mask(
+        self, tokens: int, return_array: bool = False, window_size: int | None = None
+    ) -> mx.array | None:
+        """Return the attention mask of each row's next tokens; None if one token may attend to all."""
+        from mlx_lm.models.base import create_causal_mask
+
+        if tokens == 1 and not any(self._padding) and window_size is None and not return_array:
+            return None
+        mask: mx.array = create_causal_mask(
+            tokens, offset=self.used, left_padding=self.left_padding, window_size=window_size
+        )
+        return mask
+
+    def prepare(self, *, lengths: Sequence[int], right_padding: Sequence[int]) -> None:
+        """Announce tokens padded on the right, which the causal mask hides from the tokens before them."""
+        self._right_padding = list(right_padding)
+
+    def finalize(self) -> None:
+        """Move the right padding to the left."""
+        right, self._right_padding = self._right_padding, None
+        if right is None or self.kv_tensors is None:
+            return
+        from mlx_lm.models.cache import dynamic_roll
+
+        shifts = mx.array(right)[:, None]
+        self.kv_tensors = [dynamic_roll(tensor, shifts, axis=2) for tensor in self.kv_tensors]
+        self.padding = [left + more for left, more in zip(self._padding, right, strict=True)]
+
+    def filter(self, rows: mx.array) -> None:
+        """Keep only these rows, in this order; rows may repeat."""
+        chosen: Any = rows.tolist()
+        padding = [self._padding[row] for row in chosen]
+        common = min(padding)
+        if self.kv_tensors is not None:
+            self.kv_tensors = [tensor[rows][:, :, common:] for tensor in self.kv_tensors]
+            self.used -= common
+        self.padding = [left - common for left in padding]
+
+    def extend(self, other: BatchedQuantizedCache) -> None:
+        """Append the rows of another batch."""
+        longest = max(self.used, other.used)
+        self.kv_tensors = stack([self, other], [len(self._padding), len(other.padding)])
+        self.padding = [
+            *(left + longest - self.used for left in self._padding),
+            *(left + longest - other.used for left in other.padding),
+        ]
+        self.used = longest
+
+    def extract(self, row: int) -> QuantizedCache:
+        """Return one row as the cache of a single sequence."""
+        plain = QuantizedCache(self.bits, self.group_size)
+        if self.kv_tensors is not None:
+            seen = slice(self._padding[row], self.used)
+            tensors = [mx.contiguous(tensor[row : row + 1, :, seen]) for tensor in self.kv_tensors]
+            plain.restore(tensors, self.used - self._padding[row])
+        return plain
+
+    def _on_device(self) -> tuple[mx.array, mx.array]:
+        arrays = self._arrays
+        if arrays is None or arrays[0] != self.used:
+            offsets = mx.array([self.used - left for left in self._padding])
+            padding = mx.array(self._padding) if arrays is None else arrays[2]
+            self._arrays = arrays = (self.used, offsets, padding)
+        return arrays[1], arrays[2]

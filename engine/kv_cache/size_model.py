@@ -13,8 +13,14 @@ from typing import Any
 import attrs
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.caches import Cache, flat_layers, kv_tensors, token_count
-from greenroom.engine.kv_cache.growth import GROWTH_STEP, allocated_tokens
+from greenroom.engine.kv_cache.caches import (
+    GROWTH_STEP,
+    Cache,
+    allocated_tokens,
+    flat_layers,
+    kv_tensors,
+    token_count,
+)
 
 UNBOUNDED = 1 << 60
 

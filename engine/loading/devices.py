@@ -10,11 +10,11 @@ from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 
-from greenroom.engine.device.device_information import gpu_memory
 from greenroom.engine.loading.libraries import import_array_library
+from greenroom.engine.resources.device_errors import gpu_memory
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings.setting_groups import Dtype
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.speed import Dtype
 
 _REUSE_SHARE = 1 / 16
 """Share of the GPU's memory that MLX may keep as a buffer cache; its own limit is all of it."""

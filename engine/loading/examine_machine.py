@@ -12,7 +12,7 @@ import sys
 import attrs
 
 from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
-from greenroom.schemas.machine_report import MachineReport
+from greenroom.schemas.models.model_description import MachineReport
 
 SECONDS = 60.0
 """Time limit; a GPU's first kernel takes some seconds."""
@@ -43,7 +43,7 @@ def _examine(device: str) -> MachineReport:
     import mlx.core as mx
 
     from greenroom.engine.loading.devices import use_device
-    from greenroom.engine.memory.device_memory import default_memory, device_memory
+    from greenroom.engine.resources.device_memory import default_memory, device_memory
     from greenroom.schemas.problems import ProblemError
     from greenroom.schemas.settings.settings import Settings
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
+from types import CodeType
 from typing import Any
 
 import mlx.core as mx
 
-from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.text_config import text_config
+from greenroom.engine.catalog.load_failures import OWN_CODE
+from greenroom.engine.catalog.model_files import read_optional, text_config
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
-from greenroom.engine.loading.batching.decide_batching import decide_batching
-from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
+from greenroom.engine.loading.batching import BackgroundCheck, decide_batching
+from greenroom.engine.loading.batching_patches import patch_for_batching
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.loading.load_errors import named_load_errors
-from greenroom.engine.loading.read_weights import cast_weights, read_weights, weight_bytes
-from greenroom.engine.loading.recorded_files import recorded_files
+from greenroom.engine.loading.libraries import named_load_errors
+from greenroom.engine.loading.read_weights import cast_weights, read_weights, recorded_files, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings.settings import Settings
 
@@ -113,3 +114,47 @@ def check_packing(config: Mapping[str, Any], weights: Collection[str]) -> None:
         raise ValueError(
             f"its weights have {str(bits)[:10]} bits each by AWQ, of which mlx-lm reads {_BITS} alone"
         )
+
+
+# Refuse to run Python code from a model's folder unless the operator trusts it.
+#
+# Some of mlx-vlm's processors always tell transformers to trust a folder, so that the code named in its
+# `auto_map` would run.
+
+_COPIES = "transformers_modules"
+"""Folder in which transformers runs copies of models' code, and from which it imports them."""
+
+
+class _Thread(threading.local):
+    forbids = False
+
+
+_thread = _Thread()
+_lock = threading.Lock()
+_installed = False
+
+
+class ForeignCodeError(RuntimeError):
+    """A library was about to run code of a model's folder."""
+
+
+def allow_foreign_code(trusted: bool) -> None:
+    """Allow this thread to run models' own code from now on, or refuse it.
+
+    Args:
+        trusted: True if the operator trusts the models' makers (setting `trust_remote_code`).
+    """
+    global _installed
+    _thread.forbids = not trusted
+    with _lock:
+        if not _installed:
+            sys.addaudithook(_refuse)
+            _installed = True
+
+
+def _refuse(event: str, arguments: tuple[object, ...]) -> None:
+    """Raise for `exec` audit events of code from a model's folder, while this thread forbids it."""
+    if event != "exec" or not _thread.forbids or not isinstance(arguments[0], CodeType):
+        return
+    if _COPIES in PurePath(arguments[0].co_filename).parts:
+        raise ForeignCodeError(OWN_CODE)

@@ -9,14 +9,16 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.text_config import text_config
-from greenroom.engine.loading.devices import weight_type
-from greenroom.engine.loading.stated_sizes import check_sizes
-from greenroom.engine.loading.weight_files import StoredTensor, read_tensors
+from greenroom.engine.catalog.catalog import Catalog
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.model_files import read_optional, text_config
+from greenroom.engine.loading.devices import use_device, weight_type
+from greenroom.engine.loading.weight_files import StoredTensor, check_sizes, read_tensors
+from greenroom.engine.resources.device_memory import default_memory
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.setting_groups import Dtype
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.speed import Dtype
 
 FIRST_TOKENS = 2_048
 """Tokens of KV cache that must fit beside the weights; a model with less cache is of no use."""
@@ -252,3 +254,74 @@ def _number(config: Mapping[str, Any], *names: str) -> int:
             if isinstance(value, int) and not isinstance(value, bool) and 0 < value < 1 << 31:
                 return value
     return 0
+
+
+def practical_context(
+    folder: Path, record: CapabilityRecord, settings: Settings, limit: int | None
+) -> int | None:
+    """Return the longest context of a single request that fits into memory beside the weights, in tokens.
+
+    It is at most the model's own.
+
+    Args:
+        limit: Bytes that all models may have together; None if unknown.
+
+    Returns:
+        The context; None if the limit or the model's size is unknown.
+    """
+    if limit is None:
+        return None
+    unlimited = attrs.evolve(settings, kv_cache_bytes=None)
+    kv_limit = limit if settings.kv_cache_bytes is None else settings.kv_cache_bytes
+
+    def fits(tokens: int) -> bool:
+        size = load_size(folder, record, unlimited, tokens=tokens)
+        return size.total <= limit and size.cache <= kv_limit
+
+    least, most = 0, min(record.context, settings.max_context or record.context)
+    try:
+        if fits(most):
+            return most
+        while most - least > 1:
+            middle = (least + most) // 2
+            least, most = (middle, most) if fits(middle) else (least, middle)
+    except (OSError, ValueError):
+        return None
+    return least
+
+
+def why_pins_do_not_fit(settings: Settings) -> str | None:
+    """Return a description of the pinned models' sizes if they exceed the memory together; None if they fit.
+
+    Models without local files or of unknown size do not count: their loads will tell.
+    """
+    if not any(table.pinned for _, table in settings.model_settings):
+        return None
+    sizes = _pinned_sizes(settings)
+    total, limit = sum(sizes.values()), settings.memory_bytes
+    if limit is None and sizes:
+        try:
+            use_device(settings)
+        except ProblemError:  # as the loads will tell
+            return None
+        limit = default_memory()
+    if limit is None or total <= limit:
+        return None
+    each = ", ".join(f"{name} {nbytes:,}" for name, nbytes in sizes.items())
+    return f"pinned models need {total:,} bytes together ({each}), but models can have {limit:,}"
+
+
+def _pinned_sizes(settings: Settings) -> dict[str, int]:
+    """Return the least bytes that each pinned model with local files needs, by name."""
+    catalog = Catalog.of(settings)
+    sizes: dict[str, int] = {}
+    for entry in catalog.entries():
+        if entry.folder is None or not settings.of_model(entry.id).pinned:
+            continue
+        own = settings.applied_to(entry.id)
+        try:
+            record = detect(entry.folder, own.trust_remote_code, entry.id)
+            sizes[entry.id] = load_size(entry.folder, record, own).least
+        except (ProblemError, OSError, ValueError):
+            continue
+    return sizes

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from typing import Literal
 
-from greenroom.engine.parsers.calls_in_reasoning import CallsInReasoning
-from greenroom.engine.parsers.leaked_tokens import LeakedTokens
-from greenroom.engine.parsers.null import NullReasoningParser, NullToolParser
-from greenroom.engine.parsers.parser_events import (
+from greenroom.engine.parsers.answer_or_calls import CallsInReasoning
+from greenroom.engine.parsers.parser import (
+    WHITESPACE,
     CallArguments,
     CallEnd,
     CallName,
+    NullReasoningParser,
+    NullToolParser,
     ParserEvent,
     PlainText,
     ReasoningEvent,
+    ReasoningParser,
     ReasoningText,
+    Release,
+    ToolCallParser,
 )
-from greenroom.engine.parsers.reasoning_parser import ReasoningParser
-from greenroom.engine.parsers.stop_strings import StopStrings
-from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
-from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.messages.messages import ControlToken
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta
@@ -231,3 +234,130 @@ class StreamProcessor:
         withheld = self._stop.flush() if self._stop is not None else ""
         if withheld:
             deltas.append(TextDelta(withheld, self._index))
+
+
+class StopStrings:
+    """Passes text through up to the first stop string.
+
+    The first one is the one completed first, as if characters arrived singly; of two completed at once, the
+    longer. Text that may be the start of a stop string is held back.
+
+    Attributes:
+        withheld: Text held back, which may be the start of a stop string.
+        matched: Stop string that ended the text; None if there is none yet.
+    """
+
+    def __init__(self, strings: Sequence[str]) -> None:
+        self._strings = tuple(string for string in strings if string)
+        self._longest = max(map(len, self._strings), default=0)
+        firsts = "".join(re.escape(string[0]) for string in self._strings)
+        self._first = re.compile(f"[{firsts}]" if firsts else r"(?!)")
+        self.withheld = ""
+        self.matched: str | None = None
+
+    def feed(self, text: str) -> str:
+        """Return the text up to the first stop string, without a possible start of one at its end."""
+        if self.withheld:
+            text = self.withheld + text
+        ends = [(text.find(string) + len(string), -len(string), string) for string in self._strings]
+        found = [end for end in ends if end[0] >= len(end[2])]
+        if found:
+            end, _, self.matched = min(found)
+            self.withheld = ""
+            return text[: end - len(self.matched)]
+        cut = self._partial_match(text)
+        self.withheld = text[cut:]
+        return text[:cut]
+
+    def _partial_match(self, text: str) -> int:
+        """Return the start of a possible stop string at the end of the text, else the text's length."""
+        for first in self._first.finditer(text, max(0, len(text) - self._longest + 1)):
+            rest = text[first.start() :]
+            if any(string.startswith(rest) for string in self._strings):
+                return first.start()
+        return len(text)
+
+    def flush(self) -> str:
+        """Return the text held back, which turned out to be no stop string."""
+        withheld, self.withheld = self.withheld, ""
+        return withheld
+
+
+Role = Literal["read", "opens a thought", "mentioned", "meaningless"]
+
+
+class LeakedTokens:
+    """Decides which control tokens outside reasoning and calls are dropped, parsed or kept as text.
+
+    Marker tokens that people also write about, such as `</think>`, are dropped at the start and end of an
+    answer and before a call, but are text before other text. The same holds for empty reasoning behind an
+    answer. Any other control token is dropped.
+
+    Attributes:
+        held: Text that is dropped unless more of the answer follows.
+    """
+
+    def __init__(self, calls: ToolCallParser, reasoning: ReasoningParser) -> None:
+        self._calls = calls
+        self._reasoning = reasoning
+        self._reasoning_starts = tuple(start for start, _ in reasoning.markers)
+        self._reasoning_ends = tuple(end for _, end in reasoning.markers)
+        self._ends = (*self._reasoning_ends, *(end for _, end in calls.markers))
+        self._opening = ""
+        self.held = ""
+
+    def feed_token(self, token: ControlToken, *, reasoning_ended: bool, begun: bool) -> str:
+        """Return the text that the answer continues with after a control token; drop or hold back the rest.
+
+        Args:
+            reasoning_ended: True if no reasoning can begin any more.
+            begun: True if part of the answer has been emitted.
+        """
+        text = token.text
+        if self._opening and text in self._reasoning_ends and self._is_label(self._opening):
+            self._opening = ""
+            return ""
+        match self._role(token, reasoning_ended):
+            case "read":
+                self._opening = self.held = ""
+                return text
+            case "opens a thought":
+                self.held += self._opening
+                self._opening = text
+            case "mentioned" if begun or self._opening:
+                self.held += self._opening + text
+                self._opening = ""
+        return ""
+
+    def feed(self, text: str) -> str:
+        """Return ordinary text for the answer, preceded by held text if the answer continues."""
+        if not (self.held or self._opening):
+            return text
+        if self._opening and self._may_be_label(self._opening + text):
+            self._opening += text
+            return ""
+        self.held += self._opening + text
+        self._opening = ""
+        if not text.strip(WHITESPACE):
+            return ""
+        held, self.held = self.held, ""
+        return held
+
+    def _role(self, token: ControlToken, reasoning_ended: bool) -> Role:
+        text = token.text
+        if (
+            reasoning_ended
+            and self._reasoning_starts
+            and any(s.startswith(text) for s in self._reasoning_starts)
+        ):
+            return "opens a thought"
+        if self._calls.reads_outside_calls(text) or self._reasoning.reads_outside_reasoning(text):
+            return "read"
+        return "mentioned" if text in self._ends or not token.silent else "meaningless"
+
+    def _is_label(self, text: str) -> bool:
+        return text.rstrip(WHITESPACE) in self._reasoning_starts
+
+    def _may_be_label(self, text: str) -> bool:
+        dense = text.rstrip(WHITESPACE)
+        return any(start.startswith(dense) for start in self._reasoning_starts)

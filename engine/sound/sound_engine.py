@@ -7,11 +7,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
-from greenroom.engine.fairness.fair_queue import ClientRequest, FairQueue
-from greenroom.engine.memory.cacheless_engine import CachelessEngine
-from greenroom.engine.memory.share import Share
-from greenroom.engine.memory.share_statistics import share_statistics
+from greenroom.engine.resources.account import Share, share_statistics
+from greenroom.engine.resources.device_errors import check_device, raise_unless_own, synchronize_streams
+from greenroom.engine.resources.fair_queue import ClientRequest, FairQueue
+from greenroom.engine.resources.residence import CachelessEngine
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot
 from greenroom.schemas.logs import get_logger

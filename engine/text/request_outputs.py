@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from greenroom.engine.device.device_errors import check_device, raise_unless_own, synchronize_streams
-from greenroom.engine.text.batch.batch import Batch
-from greenroom.engine.text.explanation.explain_sequence import explain_sequence, explained
+from greenroom.engine.resources.device_errors import check_device, raise_unless_own, synchronize_streams
+from greenroom.engine.text.batch import Batch
+from greenroom.engine.text.explanation import explain_sequence, explained
 from greenroom.engine.text.scheduler.admission import Admission
-from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
-from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.engine.text.sequences.failures import SequenceFailures
-from greenroom.engine.text.sequences.sequence import Sequence
-from greenroom.engine.text.sequences.token_intervals import TokenIntervals
+from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.running_batches import RunningBatches
+from greenroom.engine.text.sequence import Sequence, SequenceFailures, TokenIntervals
 from greenroom.schemas.events.events import Failed, InferenceEvent, PromptText, Usage
 from greenroom.schemas.events.statistics import RowStatistics
 from greenroom.schemas.logs import get_logger

@@ -5,38 +5,45 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
-from greenroom.engine.device.device_errors import synchronize_streams
-from greenroom.engine.grammar.matching.grammar_threads import grammar_threads
+from greenroom.engine.grammar.masks import grammar_threads
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
-from greenroom.engine.memory.share import Share
-from greenroom.engine.text.batch.parallel_samples import parallel_samples_of
-from greenroom.engine.text.explanation.prompt_history import PromptHistory
-from greenroom.engine.text.idle_work import IdleWork
-from greenroom.engine.text.memory.kv_memory import KvMemory
-from greenroom.engine.text.prefix_cache.discarding import discards_if_raised
-from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.loading.batching import BackgroundCheck
+from greenroom.engine.loading.invariance_check import ROWS, TOKENS
+from greenroom.engine.loading.load_model import load_model, load_text_lazily
+from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.device_errors import synchronize_streams
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.text.explanation import PromptHistory
+from greenroom.engine.text.kv_memory import KvMemory
+from greenroom.engine.text.parallel_samples import parallel_samples_of
+from greenroom.engine.text.prefix_cache.disk_tier import open_disk_tier
+from greenroom.engine.text.prefix_cache.host_tier import open_host_tier
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache, discards_if_raised
+from greenroom.engine.text.prompt_features import FeatureSource
 from greenroom.engine.text.request_outputs import Events, RequestOutputs
-from greenroom.engine.text.scheduler.admission import Admission
-from greenroom.engine.text.scheduler.costs.copy_speed import time_copy
-from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.engine.text.scheduler.waiting_queue import conversation_key
-from greenroom.engine.text.sequences.new_sequences import new_sequence
-from greenroom.engine.text.sequences.output_processor import OutputProcessor
-from greenroom.engine.text.sequences.prompt_features import FeatureSource
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.text.scheduler.admission import Admission, conversation_key
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.running_batches import BatchPolicy, RunningBatches
+from greenroom.engine.text.scheduler.step_costs import StepCosts, time_copy
+from greenroom.engine.text.sequence import new_sequence
+from greenroom.engine.text.sequence_outputs import OutputProcessor
+from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.statistics import EngineSnapshot, TextEngineStatistics
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.engine.adapters.adapter import Adapter
+
 
 _POLL_SECONDS = 0.01
 """Seconds between checks for new requests while all sequences wait for their grammars."""
@@ -244,3 +251,103 @@ class TextEngine:
                     self._outputs.finish_at_length(choice)
             else:
                 self._outputs.fail(sequence, self.admission.prompt_too_long(sequence))
+
+
+_RETRY = 10.0
+"""Seconds until the next attempt after memory was short."""
+
+
+class IdleWork:
+    """Runs the rest of a model's batch-invariance check, and releases its memory on request.
+
+    Args:
+        check: Background check; None if there is nothing to do.
+        memory: Memory account charged for the check's caches.
+    """
+
+    def __init__(self, check: BackgroundCheck | None, memory: KvMemory) -> None:
+        self._check = check
+        self._memory = memory
+        self._is_short = False
+        if check is not None and not self._reserve(check):
+            check.pause()
+
+    @property
+    def delay(self) -> float | None:
+        """Seconds without requests after which `advance` is due; None if there is nothing to do."""
+        delay = None if self._check is None else self._check.delay
+        return max(delay, _RETRY) if delay is not None and self._is_short else delay
+
+    def advance(self) -> None:
+        """Compute one pass if there is memory for it."""
+        if self._check is None or self._check.delay is None:
+            return
+        self._is_short = not self._reserve(self._check)
+        if self._is_short:
+            return
+        self._check.advance()
+        if self._check.delay is None:
+            self.release()
+            self._check = None
+
+    def release(self) -> None:
+        self._memory.reclaim()
+
+    def _reserve(self, check: BackgroundCheck) -> bool:
+        return self._memory.reserve_idle(self._memory.size_model.nbytes(ROWS, TOKENS), check.pause)
+
+
+log = get_logger(__name__)
+
+
+def open_text_engine(
+    load: ModelLoad,
+    adapter: Adapter,
+    load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
+    features_of: Callable[[Any], FeatureSource | None] = lambda model: None,
+) -> TextEngine:
+    """Load a model's weights and create its engine, confined to this thread.
+
+    Args:
+        adapter: Adapter that prepares requests on another thread; its detected formats are reused here.
+        load_lazily: Function that returns the model with weights that are not read yet.
+        features_of: Function that returns the model's source of prompt features, if any.
+
+    Raises:
+        ProblemError: 503 `load_failed`, or 507 if there is not enough memory for the weights.
+        LoadAbandonedError: The load was abandoned.
+    """
+    from greenroom.engine.adapters.adapter import OutputAdapter
+    from greenroom.engine.text.speculation import load_speculation
+    from greenroom.engine.tokenizer.tokenizer import load_tokenizer
+
+    folder, settings, is_abandoned = load.folder, load.settings, load.is_abandoned
+    tokenizer = load_tokenizer(folder, settings.trust_remote_code)
+    log.info("thinking", **adapter.thinking.describe())
+    prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
+    on_host = open_host_tier(load.account.held, folder, settings)
+    with load.open_share() as (share, charge):
+        unproved: list[BackgroundCheck] = []
+        model = load_model(
+            folder, settings, load.progress, is_abandoned, charge, unproved.append, load_lazily
+        )
+        prefix_cache = None
+        if settings.prefix_cache_bytes:
+            on_disk = settings.prefix_cache_dir is not None
+            stored = open_disk_tier(folder, settings, model) if on_disk else on_host
+            prefix_cache = PrefixCache(settings.prefix_cache_bytes, stored)
+        speculation = load_speculation(model, tokenizer, settings, is_abandoned, charge)
+        return TextEngine(
+            model,
+            OutputAdapter(tokenizer, adapter.choice),
+            prefill_policy,
+            prefix_cache=prefix_cache,
+            close_timeout=settings.shutdown_timeout / 4,
+            speculation=speculation,
+            share=share,
+            max_rows=settings.max_batch,
+            background_check=unproved[0] if unproved else None,
+            features=features_of(model),
+            clock=load.clock,
+            history=PromptHistory() if settings.explain else None,
+        )

@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.load_failures import named_failures
-from greenroom.engine.catalog.files.regular_files import check_folder
-from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
+from greenroom.engine.catalog.load_failures import named_failures
+from greenroom.engine.catalog.model_files import check_folder, check_tokenizer_files, read_optional
 from greenroom.engine.tokenizer.control_tokens import restore_marks, split_marked
-from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer, ByteDetokenizer
+from greenroom.engine.tokenizer.detokenizer import (
+    BoundedDetokenizer,
+    ByteDetokenizer,
+    TokenNames,
+    vocabulary_of,
+)
 from greenroom.engine.tokenizer.growth import check_backend
-from greenroom.engine.tokenizer.reading_in_pieces import read_in_pieces
-from greenroom.engine.tokenizer.text_encoder import TextEncoder
-from greenroom.engine.tokenizer.token_names import TokenNames
-from greenroom.engine.tokenizer.vocabulary import vocabulary_of
-from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.engine.tokenizer.reading_in_pieces import PIECE, encode_in_pieces, read_in_pieces
+from greenroom.schemas.messages.messages import ControlToken
 
 _TAIL = 4
 """Number of tokens fed to a detokenizer before raw text continues; covers any split character."""
@@ -52,7 +52,7 @@ class ChatTokenizer:
     """
 
     def __init__(self, wrapped: Any, folder: Path) -> None:
-        from greenroom.engine.tokenizer.rendering.bounded_environment import bound_templates
+        from greenroom.engine.tokenizer.bounded_environment import bound_templates
 
         bound_templates()
         self.folder = folder
@@ -279,3 +279,67 @@ def _configured_eos_token_ids(folder: Path) -> list[int]:
         values = value if isinstance(value, list) else [value]
         found += [ident for ident in values if isinstance(ident, int) and not isinstance(ident, bool)]
     return found
+
+
+class TextEncoder:
+    """Encodes text for one thread, without blocking other threads.
+
+    Args:
+        wrapped: mlx-lm's `TokenizerWrapper`.
+    """
+
+    def __init__(self, wrapped: Any) -> None:
+        self._wrapped = wrapped
+        self._backend = getattr(wrapped._tokenizer, "_tokenizer", None)
+        if self._backend is not None:
+            # Settings saved after training on padded batches would truncate and pad prompts.
+            self._backend.no_truncation()
+            self._backend.no_padding()
+
+    def pieces(self, text: str, *, special: bool = False, inside: bool = False) -> Iterator[list[int]]:
+        """Yield the token ids of a text, piece by piece if it is long.
+
+        Args:
+            text: Text to encode.
+            special: True to add the special tokens at the text's start and end.
+            inside: True if other text precedes it; SentencePiece would otherwise prepend a space.
+        """
+        if len(text) <= PIECE:
+            yield self.inside(text) if inside else self._encode(text, special=special)
+            return
+        prefix, suffix = self.special_tokens if special else ([], [])
+        yield prefix
+        encode = self.inside if inside else self._encode
+        yield from encode_in_pieces(text, encode, self.inside, anywhere=not self._is_unigram)
+        yield suffix
+
+    def inside(self, text: str) -> list[int]:
+        """Return the token ids of a text inside a prompt."""
+        tokens = self._encode("\n" + text)
+        head = len(self.newline)
+        return tokens[head:] if tokens[:head] == self.newline else self._encode(text)
+
+    @property
+    def _is_unigram(self) -> bool:
+        return self._backend is not None and type(self._backend.model).__name__ == "Unigram"
+
+    @functools.cached_property
+    def newline(self) -> list[int]:
+        """Token ids of a line break."""
+        return self._encode("\n")
+
+    @functools.cached_property
+    def special_tokens(self) -> tuple[list[int], list[int]]:
+        """Special tokens at the start and at the end of a text."""
+        plain, special = self._encode("a"), self._encode("a", special=True)
+        starts = range(len(special) - len(plain) + 1)
+        at = next((i for i in starts if special[i : i + len(plain)] == plain), 0)
+        return special[:at], special[at + len(plain) :]
+
+    def _encode(self, text: str, *, special: bool = False) -> list[int]:
+        if self._backend is None:
+            return list(self._wrapped.encode(text, add_special_tokens=special))
+        # The batch function lets other threads run; `encode` holds the GIL throughout.
+        encoded = self._backend.encode_batch_fast([text], add_special_tokens=special)[0]
+        tokens: list[int] = encoded.ids
+        return tokens

@@ -12,7 +12,8 @@ import mlx.core as mx
 import numpy as np
 
 from greenroom.engine.kv_cache.caches import Cache, flat_layers
-from greenroom.engine.loading.batching.digest import digest_of_files
+from greenroom.engine.loading.batching_table import digest_of_files
+from greenroom.schemas.messages.prepared_input import PreparedImage
 
 _ONE_AXIS = "minimax_m3"
 """Beginning of architectures whose `get_rope_index` gives image tokens positions in a line, as texts have."""
@@ -132,3 +133,112 @@ def _own_class(layer: Any) -> Any:
     if type(layer).__name__ == "RotatingKVCache":
         return RotatingKVCache(max_size=layer.max_size, keep=layer.keep)
     return layer
+
+
+_OVERLAY = "_apply_blockwise_bidirectional_overlay"
+"""mlx-vlm's method that adds this attention to the mask; it works only with an empty cache."""
+
+
+def attends_within_images(model: Any) -> bool:
+    """Return whether prefill must give the model each image in one chunk."""
+    text_model = getattr(model.language_model, "model", None)
+    attention = getattr(getattr(text_model, "config", None), "use_bidirectional_attention", None)
+    return attention == "vision" and hasattr(text_model, _OVERLAY)
+
+
+def patch_image_overlay(model: Any) -> None:
+    """Replace a model's mask overlay by one that also works after cached tokens and earlier chunks."""
+    if not attends_within_images(model):
+        return
+    text_model = model.language_model.model
+
+    def overlay(mask: mx.array, kinds: mx.array | None) -> mx.array:
+        rows, columns = mask.shape[-2:]
+        if kinds is None or kinds.shape[1] != rows:
+            return mask
+        images = text_model._block_sequence_ids_for_mask(kinds)
+        same = (images[:, :, None] == images[:, None]) & (images[:, None] >= 0)
+        cached = mx.zeros((len(same), rows, columns - rows), dtype=mx.bool_)
+        return mask | mx.concatenate([cached, same], axis=-1)[:, None]
+
+    setattr(text_model, _OVERLAY, overlay)
+
+
+def token_kinds(
+    tokens: np.ndarray[Any, Any], images: list[PreparedImage], image_token: int
+) -> np.ndarray[Any, Any]:
+    """Return `mm_token_type_ids`: 1 for each token that stands for a part of an image, else 0."""
+    kinds = np.zeros(len(tokens), dtype=np.int32)
+    for image in images:
+        span = slice(image.start, image.end)
+        kinds[span] = tokens[span] == image_token
+    return kinds
+
+
+def length_without_split(images: list[PreparedImage], start: int, count: int) -> int:
+    """Return the length of a chunk of about `count` tokens from `start` on that splits no image."""
+    for image in images:
+        if image.start < start + count < image.end:
+            return (image.start if image.start > start else image.end) - start
+    return count
+
+
+_MODULE = "mlx_vlm.models.deepseek_v41.engram"
+
+
+def gather_without_default_device() -> None:
+    """Replace mlx-vlm's lookup, if its module is imported.
+
+    The library's version enters `mx.stream(mx.cpu)`, which changes the default device of the whole process:
+    other models' threads would meanwhile build operations for the CPU.
+    """
+    if (library := sys.modules.get(_MODULE)) is not None:
+        library.QuantizedEngramEmbedding.__call__ = _gather
+
+
+def _gather(table: Any, indices: mx.array) -> mx.array:
+    """Return the rows `[..., width]` in bfloat16, gathered on the CPU, dequantized on the default device."""
+    packed = [table.weight, table.scales] + ([] if table.biases is None else [table.biases])
+    rows = [mx.take(part, indices, axis=0, stream=mx.cpu) for part in packed]
+    mx.eval(rows)
+    biases = rows[2] if len(rows) == 3 else None
+    return mx.dequantize(
+        rows[0],
+        rows[1],
+        biases,
+        group_size=table.group_size,
+        bits=table.bits,
+        mode=table.mode,
+        dtype=mx.bfloat16,
+    )
+
+
+# Correction of mlx-vlm's Gemma 3n: the scale of text embeddings in prompts with images.
+#
+# The language model multiplies the embeddings of tokens by the square root of their width, as the published
+# code does. `get_input_embeddings` omits this factor for prompts with images (mlx-vlm 0.7.10).
+
+_UNSCALED = frozenset({"gemma3n"})
+
+
+def scale_prompts(model: Any) -> None:
+    """Patch a model to scale the text embeddings of prompts with images like those of other prompts.
+
+    Args:
+        model: A model of mlx-vlm; it changes only if it lacks the scale.
+    """
+    config = model.config
+    if config.model_type not in _UNSCALED or "get_input_embeddings" in vars(model):
+        return
+    make = model.get_input_embeddings
+    scale = config.text_config.hidden_size**0.5
+    first_other = model.embed_vision.vocab_offset
+
+    def get_input_embeddings(input_ids: mx.array, *arguments: Any, **named: Any) -> Any:
+        made = make(input_ids, *arguments, **named)
+        others = (input_ids == config.image_token_id) | (input_ids == config.audio_token_id)
+        text = (input_ids < first_other) & ~others
+        made.inputs_embeds = mx.where(text[..., None], made.inputs_embeds * scale, made.inputs_embeds)
+        return made
+
+    model.get_input_embeddings = get_input_embeddings

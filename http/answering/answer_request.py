@@ -9,18 +9,24 @@ from typing import Protocol
 from quart import Response
 
 from greenroom.actors.requests.generation import Generation
-from greenroom.http.answering.collecting.collected_answer import CollectedChoice, collect_choices
-from greenroom.http.answering.collecting.completed_stream import (
+from greenroom.http.answering.collecting import (
+    CollectedChoice,
     CollectingFormatter,
     CompletedEventStream,
     OnComplete,
+    collect_choices,
+)
+from greenroom.http.answering.current_request import request_resources, send_notice
+from greenroom.http.answering.event_stream import (
+    EventStream,
+    ParallelEventStream,
+    ParallelGenerations,
+    StreamFormatter,
+    wait_for_admission,
+    wait_for_first_event,
 )
 from greenroom.http.answering.http_responses import large_json_response, stream_response
-from greenroom.http.answering.requests.current_request import request_resources, send_notice
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.answering.streaming.event_stream import EventStream, StreamFormatter
-from greenroom.http.answering.streaming.parallel_generations import ParallelEventStream, ParallelGenerations
-from greenroom.http.answering.streaming.response_timing import wait_for_admission, wait_for_first_event
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError

@@ -8,11 +8,11 @@ import trio
 from quart import Response
 from quart.wrappers.response import DataBody
 
-from greenroom.http.answering.requests.current_request import request_resources
-from greenroom.http.answering.streaming.event_stream import EventStream
-from greenroom.http.encoding.json_encoding import json_bytes, json_bytes_in_pieces
-from greenroom.http.guard.answer_account import AnswerAccount
-from greenroom.http.transport.paced_answer import PIECE_BYTES, PacedAnswer
+from greenroom.http.answering.current_request import request_resources
+from greenroom.http.answering.event_stream import EventStream
+from greenroom.http.encoding.encoding import json_bytes, json_bytes_in_pieces
+from greenroom.http.guard.byte_account import AnswerAccount
+from greenroom.http.transport.socket_stream import PIECE_BYTES, PacedAnswer
 
 LARGE = 4_096
 """Number of individually listed tokens from which on a response is encoded on a worker thread."""

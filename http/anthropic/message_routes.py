@@ -9,19 +9,16 @@ from quart import Blueprint, Response, request
 
 from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.current_request import answer_id, request_client, request_id
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
-from greenroom.http.answering.requests.current_request import answer_id, request_client, request_id
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.anthropic.output.message_formatter import MessageFormatter
-from greenroom.http.anthropic.output.usage import asks_to_cache
-from greenroom.http.anthropic.requests.messages_request import parse_messages_request
-from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
-from greenroom.schemas.anthropic.answers import MessageBody
-from greenroom.schemas.anthropic.converter import ANTHROPIC
-from greenroom.schemas.anthropic.messages import MessagesRequest, PromptRequest
+from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.anthropic.message_stream import MessageFormatter, asks_to_cache
+from greenroom.http.anthropic.messages_request import UNSUPPORTED, parse_messages_request
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.wire.anthropic import ANTHROPIC, MessageBody, MessagesRequest, PromptRequest
 
 
 def message_routes(services: RouteServices) -> Blueprint:
@@ -69,3 +66,22 @@ def message_routes(services: RouteServices) -> Blueprint:
 
 def _betas() -> str:
     return ",".join(request.headers.getlist("anthropic-beta"))
+
+
+def probe_routes() -> Blueprint:
+    """Return the blueprint of the routes that Anthropic's clients probe."""
+    routes = Blueprint("probes", __name__)
+
+    @routes.get("/api/hello")
+    @described("Greet a client that tests the connection")
+    async def hello() -> Response:
+        return json_response({"message": "hello"})
+
+    @routes.route("/v1/messages/batches", defaults={"_path": ""}, methods=["GET", "POST"])
+    @routes.route("/v1/messages/batches/<path:_path>", methods=["GET", "POST", "DELETE"])
+    @described("Refuse batches", status=None, problems=(501,))
+    async def batches(_path: str) -> Response:
+        detail = "Batches are not served here: send their requests to /v1/messages, many at once if you like."
+        raise ProblemError(Problem(501, "batches_not_supported", detail))
+
+    return routes

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.http.answering.protocols.wire_protocol import WireProtocol
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.anthropic.message_routes import message_routes
-from greenroom.http.anthropic.models.model_formatter import AnthropicModelFormatter
-from greenroom.http.anthropic.output.errors import error_members
-from greenroom.http.anthropic.probe_routes import probe_routes
+from greenroom.http.answering.protocols import WireProtocol
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.anthropic.message_routes import message_routes, probe_routes
+from greenroom.http.anthropic.message_stream import error_members
+from greenroom.http.anthropic.models import AnthropicModelFormatter
 
 
 def _routes(services: RouteServices) -> tuple[Blueprint, ...]:

@@ -9,8 +9,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.clients.launch import Launch
-from greenroom.http.clients.server_facts import ServerFacts
+from greenroom.http.clients.server_facts import Launch, ServerFacts
 
 Make = Callable[[ServerFacts, Path, Sequence[str]], Launch]
 

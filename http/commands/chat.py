@@ -15,7 +15,7 @@ from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.setup import fetch_first_model, is_asked
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.joining import server_options
-from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
+from greenroom.http.terminal.streams import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ def _conversation(
     """
     from rich.console import Console
 
+    from greenroom.http.terminal.answer_sources import CannotShowError, read_shown_file
     from greenroom.http.terminal.session import answer_once, run_conversation
-    from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
-    from greenroom.http.terminal.standard_streams import read_text
+    from greenroom.http.terminal.streams import read_text
 
     try:
         shown = tuple(read_shown_file(image) for image in images)

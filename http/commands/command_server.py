@@ -11,8 +11,8 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.terminal.joining import choose_server
 from greenroom.schemas.models.capabilities import ModelType
-from greenroom.schemas.settings.key_record import new_secret
-from greenroom.schemas.settings.network import Network
+from greenroom.schemas.settings.caller import new_secret
+from greenroom.schemas.settings.setting_groups import Network
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class CommandServer:
         if (running := self.running) is not None:
             run_command(lambda: run(running))
 
-        from greenroom.http.server import serve
+        from greenroom.http.app import serve
         from greenroom.http.terminal.chosen_server import ChosenServer
 
         settings, key = self.settings, new_secret()

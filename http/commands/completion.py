@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from greenroom.http.process.program_name import NAME
+from greenroom.http.process.exit_status import NAME
 
 SHELLS = ("bash", "zsh", "fish")
 VARIABLE = "_GREENROOM_COMPLETE"

@@ -15,8 +15,8 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import status_of_signal
-from greenroom.http.terminal.download_display import download_bar
-from greenroom.schemas.download import Download
+from greenroom.http.terminal.progress import download_bar
+from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
 from greenroom.schemas.settings.settings import Settings
 

@@ -8,7 +8,7 @@ from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.joining import server_options
-from greenroom.http.terminal.option_types import MODEL, UTF8_TEXT
+from greenroom.http.terminal.streams import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
@@ -56,7 +56,7 @@ def command(
     if "-" in texts and len(texts) > 1:
         raise click.UsageError("- reads one text per line from stdin; no other TEXT can stand beside it")
 
-    from greenroom.http.answering.requests.embedding_limits import checked_embedding
+    from greenroom.http.answering.request_parameters import checked_embedding
     from greenroom.schemas.messages.requests import EmbeddingInput
     from greenroom.schemas.problems import ProblemError
 
@@ -70,8 +70,7 @@ def command(
 
     from rich.console import Console
 
-    from greenroom.http.terminal.embedding_lines import embed_lines
-    from greenroom.http.terminal.text_lines import lines_of
+    from greenroom.http.terminal.answer_lines import embed_lines, lines_of
 
     console = Console(stderr=True)
     server.run(lambda chosen: embed_lines(chosen, asked, lines_of(texts), console))

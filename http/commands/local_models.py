@@ -8,9 +8,8 @@ from typing import Any, Protocol
 import click
 
 from greenroom.http.settings.known_models import KnownModels
-from greenroom.http.terminal.option_types import MODEL
-from greenroom.schemas.download import Download
-from greenroom.schemas.machine_report import MachineReport
+from greenroom.http.terminal.streams import MODEL
+from greenroom.schemas.models.model_description import Download, MachineReport
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.settings.settings import Settings
 

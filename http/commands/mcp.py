@@ -11,7 +11,7 @@ import click
 import trio
 
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.standard_streams import for_line, for_terminal
+from greenroom.http.terminal.streams import for_line, for_terminal
 from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, TextPart
 from greenroom.schemas.protocols.tools_protocol import (

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.settings.sources import settings_options
+from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.http.terminal.admin_client import check_url
 from greenroom.http.terminal.joining import listing_server, server_options
-from greenroom.http.terminal.option_types import MODEL
+from greenroom.http.terminal.streams import MODEL
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from greenroom.http.terminal.admin_client import AdminClient
+    from greenroom.http.terminal.progress import Show
 
 
 @click.command()
@@ -101,3 +108,241 @@ def _kind(row: dict[str, Any]) -> str:
     if count := len(known.get("voices") or ()):
         more = [f"{count} voice{'' if count == 1 else 's'}"]
     return f"{known['type']} ({', '.join(more)})" if more else str(known["type"])
+
+
+_NOT_SHOWN = ("settings", "capabilities", "object", "created", "owned_by", "name")
+_SIZES = ("size_bytes", "required_bytes", "least_bytes")
+
+
+@click.command()
+@click.argument("model", type=MODEL)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@server_options
+@settings_options("model_dir", "trust_remote_code", "model_settings", "profiles", "memory_bytes", "db")
+@click.pass_obj
+def show_command(
+    local: LocalModels, settings: Settings, model: str, as_json: bool, url: str | None, stays_local: bool
+) -> None:
+    """Show what is known about a model, and where its settings come from.
+
+    MODEL is a name as in requests, a folder or a hub id. If a server runs on this machine that has the model,
+    it tells this, and the model's state. Nothing is loaded or downloaded. The last part has
+    each setting with its value and where that came from: default, file, environment, flag, the model's own
+    table, or a profile.
+
+    \b
+    Examples:
+      greenroom show default
+      greenroom show ~/models/Qwen3-4B-4bit --json
+    """
+    rows = _served(settings, url, model, stays_local=stays_local) or local.describe(settings, model)
+    if not rows:
+        if (why := local.why_no_model(model)) is not None:
+            raise BadSettingError(why)
+        rows = local.describe(attrs.evolve(settings, models=(model,)), model)
+    if as_json:
+        click.echo(json.dumps(rows[0], indent=2))
+        return
+    settings_of_model = rows[0]["settings"]
+    width = max(map(len, (*_facts(rows[0]), *settings_of_model)))
+    for name, value in _facts(rows[0]).items():
+        if value not in (None, [], {}):
+            click.echo(f"{name:<{width}} {_shown(name, value)}")
+    click.echo("\nsettings")
+    for name, setting in settings_of_model.items():
+        if setting["value"] not in (None, [], ()):
+            click.echo(f"  {name:<{width}} {_shown(name, setting['value'])}  ({setting['origin']})")
+
+
+def _served(settings: Settings, url: str | None, model: str, *, stays_local: bool) -> list[dict[str, Any]]:
+    """Return the description of a model by a running server; none if it does not serve it, or none runs."""
+    server = listing_server(settings, url, stays_local=stays_local)
+    found = None if server is None else server.get(f"/v1/models/{quote(model)}", absent_ok=True)
+    if url is not None and found is None:
+        raise click.ClickException(f"the server at {url} has no model '{model}'")
+    return [] if found is None else [found]
+
+
+def _facts(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the facts of a description, with what it takes and gives, and without its settings."""
+    capabilities = row["capabilities"] or {}
+    modalities = {name: capabilities.get(name) for name in ("inputs", "outputs")}
+    facts = {name: value for name, value in row.items() if name not in _NOT_SHOWN}
+    return {**facts, **modalities, "state": facts["state"] or "unknown without a server"}
+
+
+def _shown(name: str, value: Any) -> str:
+    if name in _SIZES:
+        return f"{size_text(value)} ({value:,} bytes)"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    if isinstance(value, dict):
+        text = ", ".join(f"{key} {each}" for key, each in value.items())
+    if isinstance(value, bool):
+        text = "yes" if value else "no"
+    return "".join(each if each.isprintable() else " " for each in text)
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True)
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="Longest list.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+def search_command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Search the hub for models in MLX's format, the most downloaded first.
+
+    In a pipe each model is a line, with tabs between its id, its downloads, its likes,
+    and whether it is here or gated.
+
+    \b
+    Examples:
+      greenroom search qwen3 4bit
+      greenroom search whisper --limit 5 --json
+    """
+    import attrs
+
+    from greenroom.actors.downloads.downloads import search
+    from greenroom.schemas.problems import ProblemError
+
+    try:
+        found = search(" ".join(words), limit)
+    except ProblemError as error:
+        raise click.ClickException(error.problem.detail) from error
+    if as_json:
+        click.echo(json.dumps([attrs.asdict(each) for each in found], indent=2))
+        return
+    rows: list[tuple[str, ...]] = [
+        (
+            "".join(letter if letter.isprintable() else "?" for letter in each.id),
+            f"{each.downloads:,}",
+            f"{each.likes:,}",
+            ", ".join(word for word, told in (("here", each.local), ("gated", each.gated)) if told),
+        )
+        for each in found
+    ]
+    if sys.stdout.isatty():
+        _print_found(rows)
+    else:
+        for row in rows:
+            click.echo("\t".join(row))
+
+
+def _print_found(rows: list[tuple[str, ...]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table()
+    table.add_column("model", overflow="fold")
+    table.add_column("downloads", justify="right")
+    table.add_column("likes", justify="right")
+    table.add_column("")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+@click.command()
+@click.argument("model", metavar="MODEL[@REVISION]", type=MODEL)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--url", callback=check_url, help="Server that unloads the model first (default: a running one)."
+)
+@settings_options("model_dir")
+def rm_command(settings: Settings, model: str, yes: bool, url: str | None) -> None:
+    """Delete a model's files, from the hub's cache or from a --model-dir.
+
+    MODEL is its own id, as `greenroom models` lists it; nothing outside of these folders is deleted. A server
+    that runs on this machine unloads the model first, and refuses while requests use it.
+
+    \b
+    Examples:
+      greenroom rm mlx-community/Qwen3-4B-4bit
+      greenroom rm mlx-community/Qwen3-4B-4bit@v1 --yes
+    """
+    from greenroom.actors.downloads.upkeep import find_removal
+    from greenroom.http.terminal.admin_client import find_server
+    from greenroom.schemas.problems import ProblemError
+    from greenroom.schemas.protocols.download_protocol import size_text
+
+    try:
+        removal = find_removal(model, settings)
+        what = f"{model}, {size_text(removal.nbytes)} in {removal.folder}"
+        if not yes:
+            click.confirm(f"Delete {what}?", abort=True, err=True)
+        if (server := find_server(url, settings, sure=True)) is not None:
+            freed = server.post("/admin/models/delete", {"model": model})["freed_bytes"]
+        else:
+            with removal.claim():
+                freed = removal.remove()
+    except ProblemError as error:
+        raise click.ClickException(error.problem.detail) from error
+    click.echo(f"deleted {model}: {size_text(freed)} are free again", err=True)
+
+
+@click.command()
+@click.argument("model", metavar="REPO[@REVISION]", type=MODEL)
+@click.option(
+    "--url", callback=check_url, help="Server that fetches (default: a running one of this machine)."
+)
+@click.option("--no-probe", is_flag=True, help="Do not let a server probe the model.")
+@settings_options("trust_remote_code")
+@click.pass_obj
+def pull_command(local: LocalModels, settings: Settings, model: str, url: str | None, no_probe: bool) -> None:
+    """Fetch a model of the hub into its cache.
+
+    Only the files that MLX needs are fetched. An interrupted fetch goes on where it was, every file is
+    checked against the hub's hash, and two processes share a fetch. HF_TOKEN, HF_ENDPOINT, HF_HUB_CACHE and
+    HF_HUB_OFFLINE mean what they mean to the hub's own tools. If a server of this user runs on this machine
+    and these are the same there, it fetches, and then probes the model if that fits beside the loaded ones,
+    else after its first load. Without a server the folder is printed.
+
+    \b
+    Examples:
+      greenroom pull mlx-community/Qwen3-4B-4bit
+      greenroom pull mlx-community/Qwen3-4B-4bit@main --no-probe
+    """
+    from greenroom.actors.downloads.upkeep import want_probe
+    from greenroom.http.commands.downloads import ended_by_signals, sentence
+    from greenroom.http.process.log_configuration import configure_command_logging
+    from greenroom.http.terminal.admin_client import find_server, hub_differs
+    from greenroom.http.terminal.progress import DownloadLines, download_bar
+    from greenroom.schemas.models.model_description import Download
+    from greenroom.schemas.problems import ProblemError
+
+    configure_command_logging(settings.log_level)
+
+    def tell(download: Download) -> None:
+        click.echo(sentence(download), err=True)
+
+    display = download_bar() if sys.stderr.isatty() else nullcontext(DownloadLines().show)
+    server = find_server(url, settings)
+    if server is not None and url is None and (differs := hub_differs(server.url)) is not None:
+        click.echo(f"the server at {server.url} has {differs}: fetching here (--url lets it fetch)", err=True)
+        server = None
+    with ended_by_signals(), display as show:
+        if server is not None:
+            _pull_by_server(server, model, not no_probe, show)
+            return
+        try:
+            folder = local.fetch(model, settings, tell, show)
+        except ProblemError as error:
+            raise click.ClickException(error.problem.detail) from error
+    want_probe(model, wanted=not no_probe)
+    click.echo(folder)
+
+
+def _pull_by_server(server: AdminClient, model: str, probe: bool, show: Show) -> None:
+    """Let a server fetch a model, and show its progress; the fetch goes on if this process ends.
+
+    Raises:
+        ClickException: It has failed, or was cancelled.
+    """
+    from greenroom.schemas.protocols.download_protocol import DownloadProgress
+
+    click.echo(f"the server at {server.url} fetches {model}", err=True)
+    state, problem = "cut", None
+    for _, event in server.stream("/admin/pull", {"model": model, "probe": probe}):
+        state, problem = event["state"], event["problem"]
+        figures = (event["files"], event["bytes"], event["received"], event["bytes_per_second"])
+        show(DownloadProgress(event["stage"], *figures))
+    if state != "completed":
+        raise click.ClickException(problem or f"the fetch was {state}")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.admin_client import url_option
-from greenroom.http.terminal.option_types import MODEL
+from greenroom.http.terminal.admin_client import AdminClient, url_option
+from greenroom.http.terminal.progress import findings_text, probe_progress
+from greenroom.http.terminal.streams import MODEL
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("db", "device", "dtype", "kv_bits", "max_context", "memory_bytes", "trust_remote_code")
@@ -41,12 +43,11 @@ def command(
       greenroom probe ~/models/Qwen3-4B-4bit
       greenroom probe mlx-community/Qwen3-4B-4bit --json
     """
-    from greenroom.actors.store.database.database_file import MEMORY
-    from greenroom.actors.store.database.server_locks import has_server
+    from greenroom.actors.store.database_file import MEMORY
+    from greenroom.actors.store.live_servers import has_server
     from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
-    from greenroom.http.settings.database_location import locate_database
-    from greenroom.http.settings.start_checks import check_at_start
+    from greenroom.http.settings.start_checks import check_at_start, locate_database
 
     if settings.db == MEMORY:
         raise click.UsageError("--db must be a file: the findings would be lost with the memory")
@@ -54,8 +55,6 @@ def command(
     settings = locate_database(settings)
     database = Path(str(settings.db)).expanduser()
     if has_server(database):
-        from greenroom.http.commands.operators.probe_by_server import probe_by_server
-
         probe_by_server(url, database, model, max_tokens, as_json=as_json)
         return
     settings = attrs.evolve(settings, models=(model,))
@@ -63,8 +62,54 @@ def command(
     fetch_missing(local, settings)
 
     from greenroom.http.process.command_run import run_with_system
-    from greenroom.http.terminal.probe_findings import print_findings
-    from greenroom.schemas.protocols.probe_protocol import ProbeModel
+    from greenroom.http.terminal.progress import print_findings
+    from greenroom.schemas.protocols.pool_protocol import ProbeModel
 
     message = ProbeModel("default", max_tokens)
     run_with_system(settings, lambda system: print_findings(system.pool, message, as_json=as_json))
+
+
+def probe_by_server(url: str, database: Path, model: str, max_tokens: int | None, *, as_json: bool) -> None:
+    """Let the server probe a model, and print its findings.
+
+    Args:
+        url: Address at which the server should answer.
+        database: Database that it has open.
+        model: Name that the server knows, or a local folder, by whose name it must mean the same.
+
+    Raises:
+        ClickException: The server at that address has another database or another model, or cannot probe it.
+    """
+    client = AdminClient(url)
+    if client.get("/admin/status").get("database") != str(database.resolve()):
+        raise click.ClickException(
+            f"a server has {database} open, but not the one at {url}: name its address by --url"
+        )
+    name = _name_on(client, model)
+    body = {"model": name, "max_tokens": max_tokens, "stream": True}
+    click.echo(findings_text(_findings(client, body), as_json=as_json))
+
+
+def _name_on(client: AdminClient, model: str) -> str:
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        return model
+    name = folder.resolve().name
+    known = client.post("/admin/models/plan", {"model": name})["folder"]
+    if known is None or Path(known).resolve() != folder.resolve():
+        raise click.ClickException(f"the server means another folder by '{name}': {known}")
+    return name
+
+
+def _findings(client: AdminClient, body: dict[str, Any]) -> dict[str, Any]:
+    with probe_progress() as show:
+        for event, document in client.stream("/admin/models/probe", body):
+            match event:
+                case "progress":
+                    show(document["answered"], document["questions"])
+                case "error":
+                    raise click.ClickException(document["detail"])
+                case "findings":
+                    found: dict[str, Any] = document
+                    return found
+    raise click.ClickException("the server stopped before the end of the probe")

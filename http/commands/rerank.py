@@ -8,7 +8,7 @@ from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.joining import server_options
-from greenroom.http.terminal.option_types import UTF8_TEXT
+from greenroom.http.terminal.streams import UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = ("device", "dtype", "max_context", "memory_bytes", "trust_remote_code")
@@ -55,8 +55,7 @@ def command(
 
     from rich.console import Console
 
-    from greenroom.http.terminal.ranked_lines import rank_lines
-    from greenroom.http.terminal.text_lines import lines_of
+    from greenroom.http.terminal.answer_lines import lines_of, rank_lines
 
     console = Console(stderr=True)
     server.run(lambda chosen: rank_lines(chosen, query, instruction, lines_of(documents), top, console))

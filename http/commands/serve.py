@@ -17,14 +17,11 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.setup import fetch_first_model, is_asked
 from greenroom.http.process.deferred_imports import deferred_imports
-from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.process.program_name import program_name
+from greenroom.http.process.exit_status import ExitStatus, program_name
 from greenroom.http.settings.check_value import FIELDS
-from greenroom.http.settings.grouped_options import GroupedCommand
-from greenroom.http.settings.sources import read_settings, settings_options
-from greenroom.http.supervision.inheritance import inherit
-from greenroom.http.terminal.first_request import first_request, kind_of_default, served_ids
-from greenroom.http.terminal.option_types import MODEL
+from greenroom.http.settings.sources import GroupedCommand, read_settings, settings_options
+from greenroom.http.supervision.beat import inherit
+from greenroom.http.terminal.streams import MODEL, first_request, kind_of_default, served_ids
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,7 +30,7 @@ if TYPE_CHECKING:
     from greenroom.actors.system import System
     from greenroom.http.process.shutdown import Shutdown
     from greenroom.http.settings.reloader import Reloader
-    from greenroom.http.supervision.watchers import Watchers
+    from greenroom.http.supervision.heartbeats import Watchers
     from greenroom.schemas.models.capabilities import ModelType
 
 FLAGS = tuple(name for name in FIELDS if name != "models")
@@ -77,12 +74,12 @@ def command(
             context.params["models"] = (chosen,)
             settings = settings_of(context)
     if supervised and inherited.parent is None:
-        from greenroom.http.supervision.supervise import supervise
+        from greenroom.http.supervision.supervisor import supervise
 
         sys.exit(supervise(settings, inherited.sockets))
     with deferred_imports():
         from greenroom.http.process.shutdown import Shutdown
-        from greenroom.http.supervision.watchers import Watchers
+        from greenroom.http.supervision.heartbeats import Watchers
 
         # Before anything else, so that no signal is missed.
         shutdown = Shutdown(settings.shutdown_timeout)
@@ -90,9 +87,7 @@ def command(
 
         from greenroom.http.commands.downloads import fetch_missing
         from greenroom.http.process.log_configuration import configure_logging
-        from greenroom.http.settings.database_location import locate_database
-        from greenroom.http.settings.key_checks import check_keys
-        from greenroom.http.settings.start_checks import check_at_start
+        from greenroom.http.settings.start_checks import check_at_start, check_keys, locate_database
 
         configure_logging(settings.log_format, settings.log_level)
         check_at_start(settings, local)
@@ -103,11 +98,11 @@ def command(
 
         import trio
 
-        from greenroom.http.process.descriptor_limit import raise_descriptor_limit
-        from greenroom.http.transport.descriptors import needed_descriptors
+        from greenroom.http.process.shutdown import raise_descriptor_limit
+        from greenroom.http.transport.accept_loop import needed_descriptors
 
         raise_descriptor_limit(needed_descriptors(settings.max_connections))
-        import greenroom.http.server  # noqa: F401 (the rest of what serving needs)
+        import greenroom.http.app  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()
 
@@ -177,11 +172,11 @@ async def _serve_until_drained(
     """
     import trio
 
-    from greenroom.http.guard.keys.settings_keys import settings_keys
+    from greenroom.http.app import serve
+    from greenroom.http.guard.keys import settings_keys
     from greenroom.http.process.runtime_file import runtime_file
-    from greenroom.http.server import serve
     from greenroom.schemas.logs import get_logger
-    from greenroom.schemas.settings.key_record import new_secret
+    from greenroom.schemas.settings.caller import new_secret
 
     log, key = get_logger(actor="http"), new_secret()
     async with trio.open_nursery() as nursery:
@@ -221,7 +216,7 @@ async def _obey_hang_ups(
     """
     import trio
 
-    from greenroom.http.process.hang_up import Terminal
+    from greenroom.http.process.shutdown import Terminal
     from greenroom.schemas.logs import get_logger
     from greenroom.schemas.problems import ProblemError
 

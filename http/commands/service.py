@@ -11,9 +11,7 @@ import click
 
 from greenroom.http.commands import serve
 from greenroom.http.settings.sources import SERVER_KEY_VARIABLE
-from greenroom.http.supervision.launchd_agent import LaunchdAgent
-from greenroom.http.supervision.supervised_program import supervised_program
-from greenroom.http.supervision.systemd_unit import SystemdUnit
+from greenroom.http.supervision.services import LaunchdAgent, SystemdUnit, supervised_program
 
 
 @click.group()

@@ -15,14 +15,14 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.process.program_name import program_name
+from greenroom.http.process.exit_status import program_name
 from greenroom.http.settings.settings_file import write_settings
 from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.schemas.machine_report import MachineReport
+    from greenroom.schemas.models.model_description import MachineReport
 
 
 @attrs.frozen

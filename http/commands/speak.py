@@ -10,7 +10,7 @@ from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.joining import server_options
-from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
+from greenroom.http.terminal.streams import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
 FORMS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
@@ -77,8 +77,8 @@ def command(
 
     from rich.console import Console
 
-    from greenroom.http.terminal.speech_file import speak_to_file
-    from greenroom.http.terminal.standard_streams import read_text
+    from greenroom.http.terminal.answer_files import speak_to_file
+    from greenroom.http.terminal.streams import read_text
     from greenroom.schemas.messages.requests import SpeechInput
 
     speech = SpeechInput(

@@ -11,7 +11,7 @@ from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.joining import server_options
-from greenroom.http.terminal.option_types import RECORDING, UTF8_TEXT, NumberRange
+from greenroom.http.terminal.streams import RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 
 FORMATS = ("text", "srt", "vtt", "json")
@@ -84,8 +84,8 @@ def command(
 
     from rich.console import Console
 
-    from greenroom.http.terminal.output_file import STDOUT
-    from greenroom.http.terminal.transcript_file import transcribe_to_file
+    from greenroom.http.terminal.answer_files import transcribe_to_file
+    from greenroom.http.terminal.streams import STDOUT
     from greenroom.schemas.messages.requests import TranscriptionInput
 
     asked = TranscriptionInput(str(file), task, language, prompt, words, temperature or None)

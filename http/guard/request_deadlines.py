@@ -11,12 +11,10 @@ from functools import partial
 import attrs
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.core.ref import Ref
-from greenroom.http.guard.body_limit import BodyLimit
+from greenroom.actors.core.ref import Ref, ask_actor
+from greenroom.http.guard.request_body import BodyLimit
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.protocols.operator_protocol import CancelRequest, RequestCancelled
-from greenroom.schemas.protocols.pool_protocol import PoolMessage
+from greenroom.schemas.protocols.pool_protocol import CancelRequest, PoolMessage, RequestCancelled
 
 INTERVAL = 0.1
 """Seconds between checks for overdue requests."""

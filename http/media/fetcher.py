@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
+import re
+import socket
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 import httpcore2
 import httpx2
 import trio
 
-from greenroom.http.media.fetch_rules import FetchRules, not_fetchable, too_many_fetches
-from greenroom.http.media.guarded_network import GuardedNetwork
 from greenroom.http.media.media_reader import (
     check_file_size,
     check_total_size,
@@ -29,7 +30,8 @@ from greenroom.schemas.messages.messages import (
     media_of,
 )
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.problems import Problem, ProblemError, invalid, not_fetched
+from greenroom.schemas.settings.setting_groups import Fetching
 from greenroom.schemas.settings.settings import Settings
 
 FETCH_SECONDS = 20.0
@@ -259,3 +261,185 @@ def _with_file(part: ContentPart, files: dict[str, bytes]) -> ContentPart:
     if isinstance(part, ImagePart) and is_pdf(data):
         return DocumentPart(data, param=part.param)
     return attrs.evolve(part, data=data, url=None)
+
+
+PORTS = (80, 443, 8080, 8443)
+"""Usual ports of web servers; on another port, a different service could misinterpret the request."""
+
+_NEVER_IN_A_URL = re.compile(r"[\x00-\x20\x7f\\]")
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@attrs.frozen
+class FetchRules:
+    """The operator's rules for fetching URLs.
+
+    Args:
+        fetching: Allowed schemes: `https` allows only https, `http` allows both.
+        hosts: Trusted host names and addresses in lower case; they may be private and use any port.
+    """
+
+    fetching: Fetching
+    hosts: frozenset[str]
+
+    def check(self, url: str, field: str | None) -> httpx2.URL:
+        """Return the parsed URL if the rules allow it; the host's address is checked later.
+
+        Args:
+            field: Name of the field in the request, for errors.
+
+        Raises:
+            ProblemError: 400 that names the field.
+        """
+        if self.fetching == "off":
+            raise not_fetched(field)
+        parsed = self._parse(url, field)
+        if parsed.scheme not in _DEFAULT_PORTS:
+            raise not_fetchable(field, "is no address with https or http")
+        if parsed.scheme == "http" and self.fetching != "http":
+            raise not_fetchable(field, 'is not fetched without https (`[images] fetch = "http"` allows it)')
+        if parsed.userinfo:
+            raise not_fetchable(field, "has a user or a password in it")
+        port = parsed.port or _DEFAULT_PORTS[parsed.scheme]
+        if port not in PORTS and not self.trusts(parsed.host):
+            known = ", ".join(map(str, PORTS))
+            raise not_fetchable(field, f"has the port {port}, but files are fetched from {known} only")
+        return parsed
+
+    def trusts(self, host: str) -> bool:
+        return host.lower().rstrip(".") in self.hosts
+
+    def _parse(self, url: str, field: str | None) -> httpx2.URL:
+        if _NEVER_IN_A_URL.search(url):
+            raise not_fetchable(field, "has white space, control characters or backslashes in it")
+        try:
+            parsed = httpx2.URL(url)
+            # Reading `host` decodes an international name, which may fail.
+            has_host = bool(parsed.host)
+        except (httpx2.InvalidURL, ValueError, TypeError):
+            raise not_fetchable(field, "is no URL") from None
+        if not has_host and parsed.scheme in _DEFAULT_PORTS:
+            raise not_fetchable(field, "names no host")
+        return parsed
+
+
+def not_fetchable(field: str | None, why: str) -> ProblemError:
+    """Return the error, a 400, for a file that cannot or must not be fetched.
+
+    Args:
+        why: Reason, which completes a sentence that starts with the field's name.
+    """
+    return invalid(f"`{field or 'url'}` {why}.", field, "file_not_fetched")
+
+
+def too_many_fetches() -> ProblemError:
+    """Return the error for a file that waited too long for a free slot."""
+    detail = "This server fetches as many files as it can at once. Try again."
+    return ProblemError(Problem(503, "too_many_fetches", detail, retry_after=1))
+
+
+# Connections to checked addresses only: each name is looked up once, and the checked address is used.
+#
+# A second lookup could return another address (DNS rebinding).
+
+_LOOKUPS = trio.CapacityLimiter(16)
+"""Limit on lookup threads: a lookup cannot be cancelled, and must not use up the threads of other work."""
+_MAX_ADDRESSES = 8
+_CONNECT_SECONDS = 5.0
+
+
+class GuardedNetwork(httpcore2.AsyncNetworkBackend):
+    """Connects to public addresses, and to hosts that the operator trusts.
+
+    Args:
+        field: Name of the URL's field in the request, for errors.
+    """
+
+    def __init__(self, rules: FetchRules, field: str | None) -> None:
+        self._rules = rules
+        self._field = field
+        self._network = httpcore2.TrioBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """Connect to one of a host's addresses.
+
+        Raises:
+            ProblemError: 400: it has no address, or one that is not public.
+            httpcore2.ConnectError: No address accepts the connection.
+        """
+        addresses = await self._look_up(host, port)
+        for address in addresses[:-1]:
+            try:
+                return await self._connect(address, port)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout):
+                continue
+        return await self._connect(addresses[-1], port)
+
+    async def _connect(self, address: str, port: int) -> httpcore2.AsyncNetworkStream:
+        return await self._network.connect_tcp(address, port, _CONNECT_SECONDS, None, ())
+
+    async def _look_up(self, host: str, port: int) -> list[str]:
+        try:
+            found = await trio.to_thread.run_sync(
+                _addresses, host, port, abandon_on_cancel=True, limiter=_LOOKUPS
+            )
+        except (OSError, UnicodeError):
+            raise not_fetchable(self._field, "names a host that cannot be found") from None
+        addresses = found[:_MAX_ADDRESSES]
+        if not addresses:
+            raise not_fetchable(self._field, "names a host that cannot be found")
+        if not self._rules.trusts(host) and not all(map(is_public, addresses)):
+            why = "leads to an address that is not public; `[images] fetch_hosts` can name hosts that may"
+            raise not_fetchable(self._field, why)
+        return addresses
+
+
+def _addresses(host: str, port: int) -> list[str]:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+_IPV6_THAT_LEADS_ELSEWHERE = tuple(
+    ipaddress.IPv6Network(network)
+    for network in (
+        "::/96",  # IPv4-compatible
+        "::ffff:0:0/96",  # IPv4-mapped
+        "::ffff:0:0:0/96",  # IPv4-translated
+        "64:ff9b::/96",  # NAT64
+        "64:ff9b:1::/48",  # NAT64 of a local network
+        "100::/64",  # discarded
+        "2001::/23",  # protocol assignments, Teredo among them
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4
+        "3fff::/20",  # documentation
+        "5f00::/16",  # segment routing
+        "fec0::/10",  # site-local
+    )
+)
+"""IPv6 networks that are not public, or whose addresses may embed an IPv4 address that is not."""
+
+_IPV4_RELAYS = ipaddress.IPv4Network("192.88.99.0/24")
+
+
+def is_public(address: str) -> bool:
+    """Return whether an address is on the public network and belongs to a single host.
+
+    Args:
+        address: Address as returned by `getaddrinfo`.
+    """
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if not parsed.is_global or parsed.is_multicast or parsed.is_reserved:
+        return False
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return parsed not in _IPV4_RELAYS
+    return parsed.scope_id is None and not any(parsed in network for network in _IPV6_THAT_LEADS_ELSEWHERE)

@@ -2,23 +2,48 @@
 
 from __future__ import annotations
 
+import json
+import time
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, Literal
 
+import attrs
 from quart import Blueprint, Response
 
 from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.collecting import CollectedChoice
+from greenroom.http.answering.current_request import request_client, request_id
+from greenroom.http.answering.event_stream import TellsNews
+from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, JSON, LINES, described
-from greenroom.http.answering.requests.current_request import request_client, request_id
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.ollama.answer_body import Kind, Piece, answer_body
-from greenroom.http.ollama.answer_formatter import AnswerFormatter
-from greenroom.http.ollama.loading import load_or_unload
-from greenroom.http.ollama.options import UNSUPPORTED, UNSUPPORTED_IN_GENERATE
-from greenroom.http.ollama.request import parse_chat, parse_generate
+from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, JSON, LINES, described
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.encoding.encoding import finite_logprob, json_bytes, timestamp
+from greenroom.http.ollama.request import (
+    UNSUPPORTED,
+    UNSUPPORTED_IN_GENERATE,
+    load_or_unload,
+    parse_chat,
+    parse_generate,
+)
+from greenroom.schemas.events.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    ReasoningDelta,
+    TextDelta,
+    Timing,
+    Token,
+    TokenLogprob,
+    ToolCallDelta,
+    Usage,
+)
+from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.messages.requests import InferenceRequest
-from greenroom.schemas.ollama.converter import OLLAMA
-from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.wire.ollama import OLLAMA, ChatRequest, GenerateRequest
 
 
 def answer_routes(services: RouteServices) -> Blueprint:
@@ -64,3 +89,203 @@ def answer_routes(services: RouteServices) -> Blueprint:
         return await respond("generate", wire, asked)
 
     return routes
+
+
+NDJSON = "application/x-ndjson"
+
+
+@attrs.frozen
+class AnswerFormatter:
+    """Formats the response to one request.
+
+    Args:
+        name: Model name from the request, which the response repeats.
+    """
+
+    kind: Kind
+    name: str
+
+    def stream(self, _model: str) -> AnswerStream:
+        return AnswerStream(self.kind, self.name)
+
+    def whole(self, _model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
+        [choice] = choices
+        piece = Piece(choice.text, choice.reasoning, choice.tool_calls, choice.logprobs)
+        return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
+
+
+_AROUND_TEXT: dict[Kind, tuple[bytes, bytes]] = {
+    "chat": (b'","message":{"role":"assistant","content":', b'},"done":false}\n'),
+    "generate": (b'","response":', b',"done":false}\n'),
+}
+
+
+class AnswerStream(TellsNews):
+    """Formats one streamed response. A tool call is sent once complete, since its arguments are an object.
+
+    Args:
+        name: Model name from the request.
+    """
+
+    content_type = NDJSON
+
+    def __init__(self, kind: Kind, name: str) -> None:
+        super().__init__()
+        self.finished = False
+        self._kind = kind
+        self._name = name
+        self._call: ToolCall | None = None
+        self._calls = 0
+        self._dropped_messages = 0
+        self._head = b'{"model":%b,"created_at":"' % json_bytes(name)
+        self._before_text, self._tail = _AROUND_TEXT[kind]
+
+    def opening(self) -> bytes:
+        """Return no bytes: the first line carries the first text."""
+        return b""
+
+    def heartbeat(self) -> bytes:
+        """Return a line without text, with news of the wait."""
+        return self._line(Piece()).removesuffix(b"}\n") + self._news.members() + b"}\n"
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the lines for an event."""
+        self._news.record(event)
+        match event:
+            case TextDelta(text, logprobs=()) if self._call is None:
+                return self._text_line(text)
+            case TextDelta(text, _, logprobs):
+                return self._complete_call() + self._line(Piece(text, logprobs=logprobs))
+            case ReasoningDelta(text):
+                return self._complete_call() + self._line(Piece(reasoning=text))
+            case ToolCallDelta():
+                return self._add_to_call(event)
+            case Finished():
+                self.finished = True
+                return self._complete_call() + self._line(Piece(), ending_of(event, self._dropped_messages))
+            case Admitted(dropped_messages=dropped):
+                self._dropped_messages = dropped
+                return b""
+            case Failed(problem):
+                return self.failure(problem)
+            case _:
+                return b""
+
+    def failure(self, problem: Problem) -> bytes:
+        self.finished = True
+        return json_bytes({"error": problem.detail}) + b"\n"
+
+    def _add_to_call(self, delta: ToolCallDelta) -> bytes:
+        if delta.id is None and self._call is not None:
+            self._call = attrs.evolve(self._call, arguments=self._call.arguments + delta.arguments)
+            return b""
+        completed = self._complete_call()
+        self._call = ToolCall(delta.id or "", delta.name or "", delta.arguments)
+        return completed
+
+    def _complete_call(self) -> bytes:
+        if self._call is None:
+            return b""
+        call, self._call = self._call, None
+        line = self._line(Piece(calls=(call,), first_call=self._calls))
+        self._calls += 1
+        return line
+
+    def _text_line(self, text: str) -> bytes:
+        """Return the same as `_line` for text alone, but faster: nearly every token needs one."""
+        now = timestamp(time.time()).encode()
+        return self._head + now + self._before_text + json_bytes(text) + self._tail
+
+    def _line(self, piece: Piece, ending: dict[str, Any] | None = None) -> bytes:
+        return json_bytes(answer_body(self._kind, self._name, piece, ending)) + b"\n"
+
+
+Kind = Literal["chat", "generate"]
+
+
+@attrs.frozen
+class Piece:
+    """A part of a response: text, reasoning and tool calls.
+
+    Args:
+        first_call: Index of its first call in the response.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    calls: Sequence[ToolCall] = ()
+    logprobs: Sequence[TokenLogprob] = ()
+    first_call: int = 0
+
+
+def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Return one line of a response, or a complete response.
+
+    Args:
+        model: Model name from the client's request.
+        ending: Additional fields of the last line (`ending_of`); None for other lines.
+    """
+    body: dict[str, Any] = {"model": model, "created_at": timestamp(time.time())}
+    said: dict[str, Any] = {"role": "assistant", "content": piece.text} if kind == "chat" else {}
+    if piece.reasoning:
+        said["thinking"] = piece.reasoning
+    if piece.calls:
+        said["tool_calls"] = [_tool_call(i, call) for i, call in enumerate(piece.calls, piece.first_call)]
+    body |= {"message": said} if kind == "chat" else {"response": piece.text, **said}
+    if piece.logprobs:
+        body["logprobs"] = list(map(_logprob, piece.logprobs))
+    return body | {"done": ending is not None} | (ending or {})
+
+
+def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
+    """Return the finish reason, durations in nanoseconds, and token counts of a response.
+
+    Args:
+        dropped_messages: Number of oldest messages that were left out of the prompt; omitted if 0.
+    """
+    reason = "length" if finished.reason == "length" else "stop"
+    dropped = {"dropped_messages": dropped_messages} if dropped_messages else {}
+    explained = {} if finished.explanation is None else {"greenroom": explanation_body(finished.explanation)}
+    counts = _durations(finished.timing) | _counts(finished.usage)
+    return {"done_reason": reason, **counts, **dropped, **explained}
+
+
+def _durations(timing: Timing) -> dict[str, int]:
+    return {
+        "total_duration": nanoseconds(timing.queued + timing.prefill + timing.decode),
+        "load_duration": nanoseconds(timing.queued),
+        "prompt_eval_duration": nanoseconds(timing.prefill),
+        "eval_duration": nanoseconds(timing.decode),
+    }
+
+
+def _counts(usage: Usage) -> dict[str, int]:
+    return {"prompt_eval_count": usage.prompt, "eval_count": usage.generated}
+
+
+def nanoseconds(seconds: float) -> int:
+    """Return a duration in nanoseconds, as Ollama writes it."""
+    return round(seconds * 1e9)
+
+
+def _tool_call(index: int, call: ToolCall) -> dict[str, Any]:
+    function = {"index": index, "name": call.name, "arguments": _arguments(call.arguments)}
+    return {"id": call.id, "function": function}
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    # Ollama's clients expect an object: anything else that the model wrote is wrapped in one.
+    try:
+        arguments = json.loads(text or "{}")
+    except (ValueError, RecursionError):
+        arguments = text
+    return arguments if isinstance(arguments, dict) else {"arguments": arguments}
+
+
+def _logprob(entry: TokenLogprob) -> dict[str, Any]:
+    top = [_token(token, value) for token, value in entry.top]
+    return _token(entry.token, entry.logprob) | ({"top_logprobs": top} if top else {})
+
+
+def _token(token: Token, logprob: float) -> dict[str, Any]:
+    return {"token": token.text, "logprob": finite_logprob(logprob), "bytes": list(token.bytes)}

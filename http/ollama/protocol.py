@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from quart import Blueprint
 
-from greenroom.http.answering.protocols.wire_protocol import WireProtocol
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.protocols import WireProtocol
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.ollama.answer_routes import answer_routes
-from greenroom.http.ollama.embedding_routes import embedding_routes
-from greenroom.http.ollama.model_routes import model_routes
-from greenroom.http.ollama.pull_routes import pull_routes
+from greenroom.http.ollama.embeddings import embedding_routes
+from greenroom.http.ollama.models import model_routes, pull_routes
 from greenroom.schemas.problems import Problem
 
 

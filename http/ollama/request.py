@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 from typing import Any
 
 import attrs
 
+from greenroom.actors.core.ref import Ref, ask_actor
+from greenroom.actors.requests.generation import acquire_first
+from greenroom.http.answering.current_request import caller, describe_models, request_client, request_id
 from greenroom.http.answering.explanation_body import parse_explained
-from greenroom.http.answering.requests.request_parameters import parse_model_key, parse_priority
+from greenroom.http.answering.request_parameters import (
+    NeutralValues,
+    ParameterTable,
+    parse_model_key,
+    parse_parameters,
+    parse_priority,
+    refuse_unsupported,
+)
 from greenroom.http.media.media_reader import MediaReader
-from greenroom.http.ollama.keep_alive import parse_keep_alive
-from greenroom.http.ollama.options import parse_options
-from greenroom.schemas.messages.messages import ImagePart, JsonObject, Message, TextPart, Tool, ToolCall
+from greenroom.schemas.messages.messages import (
+    EFFORTS,
+    ImagePart,
+    JsonObject,
+    Message,
+    ReasoningSettings,
+    TextPart,
+    Tool,
+    ToolCall,
+    effort_named,
+)
 from greenroom.schemas.messages.messages import Role as NeutralRole
-from greenroom.schemas.messages.reasoning import EFFORTS, ReasoningSettings, effort_named
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, Overflow, RawInput, RequestInput
-from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat, ResponseFormat
-from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest, MessageParam, ToolParam
+from greenroom.schemas.messages.requests import (
+    ChatInput,
+    InferenceRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+    KeepAlive,
+    Overflow,
+    RawInput,
+    RequestInput,
+    ResponseFormat,
+)
 from greenroom.schemas.problems import invalid
+from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage, Unloading, UnloadModel
+from greenroom.schemas.wire.ollama import ChatRequest, GenerateRequest, MessageParam, ToolParam
 
 Images = tuple[ImagePart, ...]
 
@@ -184,3 +213,142 @@ def _images(images: tuple[str, ...] | None, media: MediaReader, field: str, role
         detail = f"`{field}` holds images, but only messages of users and tools may."
         raise invalid(detail, field, "unsupported_content")
     return tuple(media.encoded_image(image, f"{field}[{i}]") for i, image in enumerate(images or ()))
+
+
+# Names of Ollama's options.
+#
+# Options without an effect here are accepted: a model always has its whole context (`num_ctx`, `num_keep`),
+# and its execution is not up to clients (`num_gpu`, `num_thread`, …).
+
+PARAMETERS: ParameterTable = {
+    **{
+        f"options.{name}": name
+        for name in (
+            "temperature",
+            "top_p",
+            "top_k",
+            "min_p",
+            "presence_penalty",
+            "frequency_penalty",
+            "stop",
+            "seed",
+        )
+    },
+    "options.repeat_penalty": "repetition_penalty",
+    "options.num_predict": "max_tokens",
+    "logprobs": "logprobs",
+    "top_logprobs": "top_logprobs",
+}
+
+_HOTTEST_ELSEWHERE = 2.0
+_HOTTEST = 100.0
+"""Highest temperature: Ollama has no limit, and beyond this one all tokens are about equally likely."""
+
+UNSUPPORTED: NeutralValues = {
+    "template": ("",),
+    "context": ([],),
+    "shift": (False,),
+}
+"""Unsupported body fields. The context does not shift during generation: the response ends with `length`."""
+
+UNSUPPORTED_IN_GENERATE: NeutralValues = {**UNSUPPORTED, "truncate": (False,)}
+"""Unsupported body fields of `/api/generate`: a single prompt has no messages to drop."""
+
+UNSUPPORTED_OPTIONS: NeutralValues = {
+    "options.typical_p": (1, 0),
+    "options.mirostat": (0,),
+    "options.tfs_z": (1,),
+}
+
+
+def parse_options(body: JsonObject) -> dict[str, Any]:
+    """Return the generation parameters of a body whose `options` are an object or null.
+
+    Raises:
+        ProblemError: 400 that names the option.
+    """
+    options = dict(body.get("options") or {})
+    refuse_unsupported(body, UNSUPPORTED_OPTIONS)
+    for name in ("num_predict", "seed"):
+        # A negative value means no limit, or no seed.
+        if _is_number(options.get(name)) and options[name] < 0:
+            del options[name]
+    if _is_number(options.get("repeat_last_n")) and options["repeat_last_n"] == 0:
+        options.pop("repeat_penalty", None)
+    hotter: dict[str, Any] = {}
+    if _is_number(options.get("temperature")) and options["temperature"] > _HOTTEST_ELSEWHERE:
+        hotter["temperature"] = min(float(options.pop("temperature")), _HOTTEST)
+    return parse_parameters({**body, "options": options}, PARAMETERS) | hotter
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# Durations of Ollama's `keep_alive`: how long a model stays in memory after a request.
+#
+# Source: api/types.go of Ollama (`Duration.UnmarshalJSON`) and Go's `time.ParseDuration`.
+
+_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_MAX_DIGITS = 64
+
+
+def parse_keep_alive(value: Any) -> KeepAlive | None:
+    """Return the wish of a request; None if it has none.
+
+    A number counts seconds, a text has units (`5m`, `1h30m`); negative ones mean no limit.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if value is None:
+        return None
+    seconds = _seconds(value)
+    if seconds is None or math.isnan(seconds):
+        detail = "`keep_alive` must be a number of seconds, or a duration such as '5m', '0' or '-1s'."
+        raise invalid(detail, "keep_alive")
+    return KeepAlive(None if seconds < 0 or math.isinf(seconds) else seconds)
+
+
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            return float(value)
+        except OverflowError:
+            return math.inf if value > 0 else -1.0
+    if not isinstance(value, str) or len(value) > _MAX_DIGITS:
+        return None
+    text = value.removeprefix("+")
+    sign, text = (-1.0, text[1:]) if text.startswith("-") else (1.0, text)
+    if text == "0":
+        return 0.0
+    parts = _PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        return None
+    return sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> str:
+    """Load a model, or begin to unload it if it is to be kept for no time; return Ollama's reason of the end.
+
+    Raises:
+        ProblemError: 400 that names the field, 404, 409 if the operator has pinned the model or others use
+            it, or the failure of the load.
+    """
+    key, wish = parse_model_key(name), parse_keep_alive(keep_alive)
+    if wish is not None and wish.seconds == 0:
+        await describe_models(pool, name)  # nobody unloads what its key may not use
+        client = None if caller().admin else request_client()
+        message = UnloadModel(
+            key, spares_pinned=True, keeps_prefixes=True, client=client, reason="keep_alive"
+        )
+        await ask_actor(pool, message, Unloading)
+        return "unload"
+    allowed, client = caller().models, request_client()
+    granted = await acquire_first(
+        pool,
+        Acquire(key, request_id(), keep_alive=wish, limited=True, allowed=allowed, client=client),
+    )
+    granted.lease.close()
+    return "load"

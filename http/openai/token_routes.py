@@ -8,25 +8,20 @@ from typing import Any
 from quart import Blueprint, Response
 
 from greenroom.actors.requests.prompt_queries import render_prompt
+from greenroom.http.answering.current_request import request_client, request_id
 from greenroom.http.answering.http_responses import json_response, large_json_response
-from greenroom.http.answering.protocols.route_description import ANSWERED_BY_A_MODEL, described
-from greenroom.http.answering.requests.current_request import request_client, request_id
-from greenroom.http.answering.requests.request_parameters import (
-    NeutralValues,
-    parse_model_key,
-    refuse_unsupported,
-)
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.openai.chat.chat_request import parse_chat_request
-from greenroom.http.openai.text.parameters import UNSUPPORTED_IN_CHAT
+from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, described
+from greenroom.http.answering.request_parameters import NeutralValues, parse_model_key, refuse_unsupported
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.openai.chat_routes import parse_chat_request
+from greenroom.http.openai.chunk_stream import UNSUPPORTED_IN_CHAT
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest, RawInput
-from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.openai.tokens import DetokenizeRequest, TokenizeRequest
 from greenroom.schemas.problems import missing
 from greenroom.schemas.protocols.model_protocol import PromptContents
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
+from greenroom.schemas.wire.openai_endpoints import DetokenizeRequest, TokenizeRequest
+from greenroom.schemas.wire.wire import structure
 
 UNSUPPORTED_IN_TEXT: NeutralValues = {"parse_special": (True,)}
 

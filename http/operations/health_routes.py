@@ -8,9 +8,9 @@ import attrs
 from quart import Blueprint, Response
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import ask_actor
 from greenroom.http.answering.http_responses import json_response
-from greenroom.http.answering.protocols.route_description import described
+from greenroom.http.answering.protocols import described
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatus

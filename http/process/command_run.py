@@ -18,12 +18,11 @@ import click
 import trio
 
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.engines.probed_models import ProbedModels
-from greenroom.actors.store.database.database_file import MEMORY, default_path
-from greenroom.actors.store.read_capabilities import read_capabilities
+from greenroom.actors.engines.residences import ProbedModels
+from greenroom.actors.store.database_file import MEMORY, default_path
+from greenroom.actors.store.read_only import read_capabilities
 from greenroom.actors.system import System, open_system
-from greenroom.http.process.error_line import print_problem
-from greenroom.http.process.exit_status import ExitStatus, status_of_signal
+from greenroom.http.process.exit_status import ExitStatus, print_problem, status_of_signal
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 

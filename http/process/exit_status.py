@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from enum import Enum, IntEnum
+from pathlib import Path
+
+import click
 
 
 class ExitStatus(IntEnum):
@@ -50,3 +56,27 @@ def restart_after(status: int) -> Restart:
     """Return whether a new process helps after an exit status; those of signals, from 128 up, want none."""
     known = next((_RESTARTS[each] for each in ExitStatus if each == status), None)
     return known or (Restart.NO if status > status_of_signal(0) else Restart.AFTER_A_LOOK)
+
+
+def print_problem(problem: click.ClickException) -> None:
+    """Print an error to stderr on one line."""
+    message = " ".join(problem.format_message().split())
+    context = problem.ctx if isinstance(problem, click.UsageError) else None
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    click.echo(f"greenroom: {message}{hint}", err=True)
+
+
+NAME = "greenroom"
+
+
+def program_name() -> str:
+    """Return `greenroom` if the shell finds this program under that name, else the path that started it.
+
+    `make run` starts it from `.venv/bin`, which is not on the PATH.
+    """
+    started = Path(sys.argv[0])
+    found = shutil.which(NAME)
+    if started.name != NAME or (found is not None and Path(found).resolve() == started.resolve()):
+        return NAME
+    path = os.path.relpath(started)
+    return path if not path.startswith("..") else str(started.absolute())

@@ -13,9 +13,11 @@ import io
 import json
 import logging
 import os
+import select
 import sys
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, TextIO, cast
@@ -23,10 +25,8 @@ from typing import Any, ClassVar, TextIO, cast
 import structlog
 from structlog.typing import EventDict, Processor
 
-from greenroom.http.process.line_sink import LineSink
-from greenroom.http.process.log_ring import LOG_RING
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.settings.logs import LogFormat, LogLevel
+from greenroom.schemas.settings.setting_groups import LogFormat, LogLevel
 
 NOISY_LIBRARIES = ("httpcore2", "httpx2", "filelock", "urllib3", "asyncio", "PIL")
 """Libraries whose debug and info messages are useless to an operator."""
@@ -260,3 +260,114 @@ class _PrintedBytes(io.RawIOBase):
     def write(self, data: Any, /) -> int:
         self._stream.write(bytes(data).decode("utf-8", "backslashreplace"))
         return len(data)
+
+
+PATIENCE = 1.0
+"""Seconds to wait for a reader that has stopped; the event loop stands still for so long, once a process."""
+
+
+class LineSink:
+    """Writes whole lines and never fails, since the server must survive the reader of its log.
+
+    A pipe or terminal whose reader stops would stop every thread that logs. So lines are dropped once it has
+    taken nothing for a while, and counted in the log as soon as it takes more.
+
+    Args:
+        lost_lines: Function that returns the line which tells the number of lost ones.
+    """
+
+    def __init__(self, stream: TextIO, lost_lines: Callable[[int], str]) -> None:
+        self._stream = stream
+        self._lost_lines = lost_lines
+        self._lock = threading.Lock()
+        self._dropped = 0
+        self._is_cut = False
+        try:
+            self._descriptor: int | None = stream.fileno()
+        except (OSError, io.UnsupportedOperation):
+            self._descriptor = None
+
+    def write(self, line: str) -> None:
+        """Write a line, or drop it."""
+        with self._lock:
+            try:
+                if self._descriptor is None:
+                    self._stream.write(line)
+                    self._stream.flush()
+                else:
+                    self._write_in_time(self._descriptor, line.encode("utf-8", "backslashreplace"))
+            except (OSError, ValueError):
+                pass
+
+    def flush(self) -> None:
+        """Do nothing: `write` has already flushed."""
+
+    def _write_in_time(self, descriptor: int, line: bytes) -> None:
+        told = self._lost_lines(self._dropped).encode() if self._dropped else b""
+        unsent = (b"\n" if self._is_cut else b"") + told + line
+        while unsent:
+            if not _takes_more(descriptor, 0.0 if self._dropped else PATIENCE):
+                self._dropped += 1
+                return
+            # So many bytes are taken without blocking (`select.PIPE_BUF`).
+            sent = os.write(descriptor, unsent[: select.PIPE_BUF])
+            unsent = unsent[sent:]
+            self._is_cut = bool(unsent)
+        self._dropped = 0
+
+
+def _takes_more(descriptor: int, seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    return bool(poll.poll(1000 * seconds))
+
+
+LINES = 1_000
+"""Number of lines that are kept."""
+LONGEST = 8_192
+"""Bytes of the longest line; of a longer one, only the main fields are kept, each cut."""
+_MAIN = ("timestamp", "level", "event", "actor", "model", "request_id", "exception")
+
+
+class LogRing:
+    """The last lines of the log as JSON, written by any thread.
+
+    Attributes:
+        position: Number of lines so far.
+    """
+
+    def __init__(self, lines: int = LINES) -> None:
+        self._lines: deque[bytes] = deque(maxlen=lines)
+        self._lock = threading.Lock()
+        self.position = 0
+
+    def record(self, _logger: object, _method: str, event: EventDict) -> EventDict:
+        """Keep an event, as a processor of structlog; the event passes unchanged."""
+        line = _encoded({str(name): value for name, value in event.items() if str(name)[:1] != "_"})
+        if len(line) > LONGEST:
+            cut = {name: str(event[name])[:_CUT] for name in _MAIN if name in event}
+            line = _encoded({**cut, "cut": True})
+        with self._lock:
+            self._lines.append(line)
+            self.position += 1
+        return event
+
+    def after(self, position: int) -> tuple[list[bytes], int]:
+        """Return the lines after a position, those that are still kept, and the position behind them."""
+        with self._lock:
+            new = max(0, min(self.position - position, len(self._lines)))
+            return list(self._lines)[len(self._lines) - new :], self.position
+
+
+_CUT = 512
+
+
+def _encoded(event: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(event, default=repr, allow_nan=False, separators=(",", ":")).encode("ascii")
+    except (TypeError, ValueError):  # numbers that JSON lacks, or circles
+        return json.dumps({"event": repr(event)[:_CUT]}).encode("ascii")
+
+
+LOG_RING = LogRing()
+"""The ring of this process, which `configure_logging` fills."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import os
+import resource
 import signal
+import sys
 import threading
 import time
 from types import FrameType
@@ -13,7 +16,6 @@ from types import FrameType
 import trio
 
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.process.native_timer import exit_natively_later
 from greenroom.schemas.logs import get_logger
 
 _TRACEBACK_SECONDS = 0.1
@@ -104,3 +106,120 @@ def forced_end(timeout: float) -> float:
         timeout: Time limit of a shutdown, in seconds.
     """
     return max(0.0, timeout - min(0.5, timeout / 10))
+
+
+# A native timer that ends the process even if its interpreter is stuck.
+#
+# Python threads do not run while native code holds the GIL, and `faulthandler`, which does not need it, can
+# only exit with status 1. A system timer therefore calls `_exit`: a POSIX timer on Linux, Grand Central
+# Dispatch on macOS.
+
+_CLOCK_MONOTONIC = 1
+_SIGEV_THREAD = 2
+_NANOSECONDS = 10**9
+
+
+class _SignalEvent(ctypes.Structure):
+    """Linux's `struct sigevent`, 64 bytes on 64-bit machines."""
+
+    _fields_ = (
+        ("value", ctypes.c_void_p),
+        ("signal", ctypes.c_int),
+        ("notify", ctypes.c_int),
+        ("function", ctypes.c_void_p),
+        ("attributes", ctypes.c_void_p),
+        ("unused", ctypes.c_char * 32),
+    )
+
+
+class _TimerSpec(ctypes.Structure):
+    """The C type `struct itimerspec`: interval and first expiry, each in seconds and nanoseconds."""
+
+    _fields_ = (("interval", ctypes.c_long * 2), ("first", ctypes.c_long * 2))
+
+
+def exit_natively_later(seconds: float, status: int) -> bool:
+    """End this process after a delay in any case; return whether the system supports that.
+
+    Args:
+        seconds: Delay in seconds, above 0.
+    """
+    nanoseconds = max(1, int(seconds * _NANOSECONDS))
+    try:
+        library = ctypes.CDLL(None)
+        exit_now = ctypes.cast(library._exit, ctypes.c_void_p)
+        if sys.platform == "darwin":
+            _dispatch(library, exit_now, nanoseconds, status)
+            return True
+        return _set_timer(library, exit_now, nanoseconds, status)
+    except (OSError, AttributeError):
+        return False
+
+
+def _set_timer(library: ctypes.CDLL, exit_now: ctypes.c_void_p, nanoseconds: int, status: int) -> bool:
+    event = _SignalEvent(value=status, notify=_SIGEV_THREAD, function=exit_now)
+    timer = ctypes.c_void_p()
+    if library.timer_create(_CLOCK_MONOTONIC, ctypes.byref(event), ctypes.byref(timer)) != 0:
+        return False
+    spec = _TimerSpec(first=(ctypes.c_long * 2)(*divmod(nanoseconds, _NANOSECONDS)))
+    set_: int = library.timer_settime(timer, 0, ctypes.byref(spec), None)
+    return set_ == 0
+
+
+def _dispatch(library: ctypes.CDLL, exit_now: ctypes.c_void_p, nanoseconds: int, status: int) -> None:
+    library.dispatch_time.restype = ctypes.c_uint64
+    library.dispatch_time.argtypes = (ctypes.c_uint64, ctypes.c_int64)
+    library.dispatch_get_global_queue.restype = ctypes.c_void_p
+    library.dispatch_get_global_queue.argtypes = (ctypes.c_long, ctypes.c_ulong)
+    library.dispatch_after_f.argtypes = (ctypes.c_uint64, *(ctypes.c_void_p,) * 3)
+    library.dispatch_after_f.restype = None
+    when = library.dispatch_time(0, nanoseconds)
+    library.dispatch_after_f(when, library.dispatch_get_global_queue(0, 0), status, exit_now)
+
+
+class Terminal:
+    """The terminal at which this process was started; none if the process ignores its end, as under nohup."""
+
+    def __init__(self) -> None:
+        self._watched = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    @property
+    def is_gone(self) -> bool:
+        return self._watched and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+_MACOS_OPEN_MAX = 10_240
+"""Largest soft limit of macOS, even if the hard limit is infinite (`OPEN_MAX` in its `setrlimit(2)`)."""
+
+
+def raise_descriptor_limit(wanted: int) -> int:
+    """Raise the soft limit to `wanted`, or as far as the hard limit allows; never lower it.
+
+    It goes no further, since libraries that use `select(2)` cannot handle descriptors from 1,024 up.
+
+    Returns:
+        The resulting soft limit.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    allowed = _MACOS_OPEN_MAX if sys.platform == "darwin" else wanted
+    if hard != resource.RLIM_INFINITY:
+        allowed = min(allowed, hard)
+    target = min(wanted, allowed)
+    if target > soft:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (target, hard))
+        except (OSError, ValueError):
+            # The kernel has a lower limit: continue with the present one.
+            return soft
+        return target
+    return soft

@@ -7,10 +7,10 @@ from typing import Any
 
 from quart import Blueprint
 
-from greenroom.http.answering.protocols.wire_protocol import WireProtocol
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.errors.openai_errors import error_members
-from greenroom.http.rerank.rerank_routes import rank_routes
+from greenroom.http.answering.protocols import WireProtocol
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.encoding.problem_documents import error_members
+from greenroom.http.rerank.rerank import rank_routes
 from greenroom.schemas.problems import Problem
 
 

@@ -10,22 +10,24 @@ import attrs
 from quart import Blueprint, Response, request
 from werkzeug.datastructures import MultiDict
 
-from greenroom.actors.store.answers import ask_store
+from greenroom.actors.store.tables import ask_store
+from greenroom.http.answering.current_request import request_client, request_owner
 from greenroom.http.answering.http_responses import json_response, stored_json_response
-from greenroom.http.answering.protocols.route_description import STORED, described
-from greenroom.http.answering.requests.current_request import request_client, request_owner
-from greenroom.http.answering.requests.list_query import DEFAULT_PAGE, ListQuery, parse_list_query
-from greenroom.http.answering.requests.metadata import parse_metadata
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.responses.history.conversation_lock import lock_conversation
-from greenroom.http.responses.history.history_reader import HistoryReader
-from greenroom.http.responses.items.included import check_included
-from greenroom.http.responses.items.item_bodies import item_document, item_page
-from greenroom.http.responses.stored.stored_queries import query_boolean
+from greenroom.http.answering.protocols import STORED, described
+from greenroom.http.answering.request_parameters import (
+    DEFAULT_PAGE,
+    ListQuery,
+    parse_list_query,
+    parse_metadata,
+)
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
+from greenroom.http.responses.item_bodies import check_included, item_document, item_page
+from greenroom.http.responses.stored_answer import query_boolean
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.responses.conversations import AddItemsRequest, CreateRequest, UpdateRequest
-from greenroom.schemas.responses.converter import RESPONSES
 from greenroom.schemas.stored import ItemPage, StoredConversation
+from greenroom.schemas.wire.responses_items import RESPONSES
+from greenroom.schemas.wire.responses_requests import AddItemsRequest, CreateRequest, UpdateRequest
 
 MAX_QUERY = 512
 """Most characters of a search; titles are no longer (OpenAI's limit of metadata)."""

@@ -7,14 +7,12 @@ from typing import Any
 import attrs
 from quart import Blueprint
 
-from greenroom.http.answering.protocols.wire_protocol import WireProtocol
-from greenroom.http.answering.requests.route_services import RouteServices
-from greenroom.http.errors import openai_errors
-from greenroom.http.responses.compact_routes import compact_routes
+from greenroom.http.answering.protocols import WireProtocol
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.encoding import problem_documents
 from greenroom.http.responses.conversation_routes import conversation_item_routes, conversation_routes
-from greenroom.http.responses.history.history_reader import HistoryReader
-from greenroom.http.responses.response_routes import response_routes
-from greenroom.http.responses.stored_routes import stored_routes
+from greenroom.http.responses.history_reader import HistoryReader
+from greenroom.http.responses.response_routes import compact_routes, response_routes, stored_routes
 from greenroom.schemas.problems import Problem
 
 
@@ -34,7 +32,7 @@ def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
     if problem.param == "messages" and problem.code != "invalid_value":
         # Checks after parsing know only messages, not items.
         problem = attrs.evolve(problem, param="input")
-    return openai_errors.error_members(problem, request_id)
+    return problem_documents.error_members(problem, request_id)
 
 
 RESPONSES_PROTOCOL: WireProtocol = WireProtocol(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
+import json
 import re
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import attrs
 import click
 
-from greenroom.schemas.settings.setting_fields import expected, kinds_of, range_of
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.setting_groups import expected, kinds_of, range_of
+from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings, is_pattern
+from greenroom.schemas.settings.tool_servers import SERVER_NAME, ToolServer
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any, Any]
+
 
 _UNITS = {
     **{unit: 1000**power for power, unit in enumerate(("", "K", "M", "G", "T"))},
@@ -123,3 +129,154 @@ def _expected(name: str, of: type) -> str:
         return expected(field, kinds_of(of)[name])
     values = range_of(field)
     return f"bytes, or a size such as 8GB or 512MiB{f', {values}' if values else ''}"
+
+
+# Settings that are tables of tables: those of single models and MCP servers, as `[model."org/name"]`.
+#
+# In a variable or a flag an entry is `NAME:SETTING=VALUE`.
+
+Tables = tuple[tuple[str, Any], ...]
+
+TABLES: dict[str, type] = {
+    name: field.metadata["table_of"] for name, field in FIELDS.items() if "table_of" in field.metadata
+}
+"""Names of settings that are tables of tables, with the class of the inner ones."""
+
+IN_FILE = {"model_settings": "model"}
+"""Names of such settings in the settings file."""
+
+FORM = "NAME:SETTING=VALUE"
+_NOUNS: dict[type, str] = {ModelSettings: "a model", Profile: "a profile", ToolServer: "an MCP server"}
+_OF_CLIENTS = ("command", "args", "env", "url", "headers")
+"""Members of a server in other clients' files that mean the same here."""
+_ENTRY = re.compile(r"(.+?):([a-z][a-z_-]*)=(.*)", re.DOTALL)
+
+
+class BadTableError(ValueError):
+    """An invalid table; the message names the entry and says what is expected."""
+
+
+def tables_of_file(setting: str, value: Any) -> Tables:
+    """Return the tables that a settings file has for a setting.
+
+    Raises:
+        BadTableError: One of them is invalid.
+    """
+    written = IN_FILE.get(setting, setting)
+    if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
+        example = "[mcp.files]" if setting == "mcp" else f'[{written}."org/name"]'
+        raise BadTableError(f"{written} must be tables with a name, such as {example}")
+    return tuple(
+        (name, _table(TABLES[setting], name, inner, f'{written}."{name}"')) for name, inner in value.items()
+    )
+
+
+def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
+    """Return the tables of a variable's or of flags' entries.
+
+    Args:
+        setting: Name of the setting.
+        entries: Entries, each `NAME:SETTING=VALUE`; a single text has commas between them.
+
+    Raises:
+        BadTableError: One of them is invalid.
+    """
+    listed = entries.split(",") if isinstance(entries, str) else entries
+    tables: list[tuple[str, Any]] = []
+    for entry in (text.strip() for text in listed if text.strip()):
+        parts = _ENTRY.fullmatch(entry)
+        if parts is None:
+            raise BadTableError(f"{entry!r} must be {FORM}, such as org/name:{_example(setting)}")
+        tables.append((parts[1], _table(TABLES[setting], parts[1], {parts[2]: parts[3]}, parts[1])))
+    return tuple(tables)
+
+
+def servers_of_client(path: Path) -> Tables:
+    """Return the MCP servers in the file of another client; what is not about starting them is left out.
+
+    Raises:
+        BadTableError: It cannot be read, or a server is invalid.
+    """
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        servers = found.get("mcpServers", found.get("servers"))  # the latter is VS Code's
+        usable = {
+            name: {key: value for key, value in server.items() if key in _OF_CLIENTS}
+            for name, server in servers.items()
+            if not server.get("disabled")
+        }
+    except (OSError, ValueError, AttributeError) as problem:
+        why = getattr(problem, "strerror", None) or "it must be JSON with an object `mcpServers` of objects"
+        raise BadTableError(f"mcp_config = {str(path)!r}: {why}") from problem
+    return tuple(
+        (re.sub(r"[^A-Za-z0-9_-]", "_", name), _table(ToolServer, name, server, f"{path}: {name}"))
+        for name, server in usable.items()
+    )
+
+
+def _example(setting: str) -> str:
+    examples = {
+        "model_settings": "kv_bits=8",
+        "profiles": "model=org/other",
+        "mcp": "url=https://mcp.example",
+    }
+    return examples[setting]
+
+
+def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
+    """Return the instance of a class for one table.
+
+    Args:
+        kind: Class of the table.
+        name: Name of the table.
+        table: Its entries, as they are written.
+        place: The table's place, for error messages.
+    """
+    known = attrs.fields_dict(kind)
+    values = _flattened(table, known)
+    for setting, value in values.items():
+        if setting not in known:
+            near = difflib.get_close_matches(setting, known, n=1)
+            hint = f" (did you mean '{near[0]}'?)" if near else ""
+            raise BadTableError(f"{place}: there is no setting '{setting}' of {_NOUNS[kind]}{hint}")
+        try:
+            values[setting] = check_value(setting, _listed(setting, value, kind), kind)
+        except ValueError as problem:
+            shown = "" if known[setting].metadata["secret"] else f" = {value!r}"
+            raise BadTableError(f"{place}: {setting}{shown}: {problem}") from problem
+    if kind is Profile and is_pattern(name):
+        raise BadTableError(f"{place}: a profile has one name, without `*`")
+    if kind is ModelSettings:
+        _check_name(name, values, place)
+    if kind is ToolServer and place.startswith("mcp.") and not SERVER_NAME.fullmatch(name):
+        raise BadTableError(f"{place}: a server's name has letters, digits, `-` and `_`, at most 64")
+    try:
+        return kind(**values)
+    except ValueError as problem:
+        raise BadTableError(f"{place}: {problem}") from problem
+
+
+def _check_name(name: str, values: Mapping[str, Any], place: str) -> None:
+    """Refuse aliases in a pattern's table, and all but aliases in that of `default`, which is no model."""
+    if values.get("alias") and is_pattern(name):
+        raise BadTableError(f"{place}: an alias needs one model, and this name is a pattern")
+    if name == "default" and (others := values.keys() - {"alias"}):
+        raise BadTableError(f"{place}: {min(others)} needs the model's own name; `default` can have an alias")
+
+
+def _listed(setting: str, value: Any, kind: type) -> Any:
+    if isinstance(value, dict) and is_list(setting, kind) and all(isinstance(v, str) for v in value.values()):
+        return [f"{name}={text}" for name, text in value.items()]
+    return [value] if isinstance(value, str) and is_list(setting, kind) else value
+
+
+def _flattened(table: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with groups flattened: `images.max_count` becomes `images_max_count`."""
+    values: dict[str, Any] = {}
+    for name, value in table.items():
+        plain = name.replace("-", "_")
+        if isinstance(value, dict) and any(field.startswith(f"{plain}_") for field in known):
+            values |= {f"{plain}_{inner.replace('-', '_')}": entry for inner, entry in value.items()}
+        else:
+            values[plain] = value
+    return values

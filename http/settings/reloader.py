@@ -8,11 +8,10 @@ import attrs
 import click
 import trio
 
-from greenroom.schemas.admin.answers import Reloaded
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.reloading import compare
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import Settings, compare
+from greenroom.schemas.wire.admin import Reloaded
 
 log = get_logger(actor="http")
 

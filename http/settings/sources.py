@@ -14,23 +14,29 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+import attrs
 import click
 from click.core import ParameterSource
 
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.settings.check_value import BYTE_SIZE, FIELDS, check_value, click_type, in_units, is_list
-from greenroom.http.settings.tables import (
+from greenroom.http.settings.check_value import (
+    BYTE_SIZE,
+    FIELDS,
     FORM,
     IN_FILE,
     TABLES,
     BadTableError,
     Tables,
+    check_value,
+    click_type,
+    in_units,
+    is_list,
     servers_of_client,
     tables_of_entries,
     tables_of_file,
 )
-from greenroom.schemas.settings.setting_fields import range_of
-from greenroom.schemas.settings.settings import Settings, Source
+from greenroom.schemas.settings.setting_groups import range_of
+from greenroom.schemas.settings.settings import GROUPS, Settings, Source
 
 PREFIX = "GREENROOM_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
@@ -222,3 +228,22 @@ def _table_flag(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
     meaning, flag = FIELDS[name].metadata["meaning"], f"--{name.replace('_', '-')}"
     return click.option(flag, multiple=True, metavar=FORM, help=meaning, callback=check)
+
+
+class GroupedCommand(click.Command):
+    """A command whose help lists options by group; options that are not settings come last."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options."""
+        records = {
+            param.name: record
+            for param in self.get_params(ctx)
+            if (record := param.get_help_record(ctx)) is not None
+        }
+        for title, classes in GROUPS.items():
+            names = [field.name for group in classes for field in attrs.fields(group)]
+            if found := [records.pop(name) for name in names if name in records]:
+                with formatter.section(title):
+                    formatter.write_dl(found)
+        with formatter.section("Other options"):
+            formatter.write_dl([*records.values()])

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import stat
 import tempfile
 from pathlib import Path
 
+import attrs
 import click
 
+from greenroom.actors.store.connection import check_database
+from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, default_path
+from greenroom.actors.store.read_only import read_keys
+from greenroom.http.guard.keys import find_reachable, settings_keys
 from greenroom.http.guard.request_deadlines import parse_request_timeouts
 from greenroom.http.settings.known_models import KnownModels
-from greenroom.http.settings.sources import BadSettingError
-from greenroom.http.transport.certificates import server_context
+from greenroom.http.settings.sources import KEY_VARIABLE, SERVER_KEY_VARIABLE, BadSettingError
+from greenroom.http.transport.tls import server_context
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.listen_address import parse_listen_address
 from greenroom.schemas.settings.settings import Settings
 
@@ -129,3 +138,84 @@ def _check_prefix_cache_dir(settings: Settings) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise BadSettingError(f"prefix_cache_dir = {folder!r}: cannot be written to ({reason})") from error
+
+
+http_log = get_logger(actor="http")
+
+
+def check_keys(settings: Settings) -> None:
+    """Refuse bad keys, and addresses that other machines reach while no request needs a key.
+
+    Args:
+        settings: Settings with the database's path.
+
+    Raises:
+        BadSettingError: Names the setting and the reason.
+    """
+    try:
+        own = settings_keys(settings)
+    except ValueError as error:
+        raise BadSettingError(str(error)) from error
+    if dict(settings.origins).get("api_key") == "flag":
+        http_log.warning(
+            "key on the command line",
+            effect="every user of this machine sees it, in ps",
+            instead=f"{SERVER_KEY_VARIABLE} or --api-key-file",
+        )
+    if settings.api_key_file is not None and _is_readable_by_others(settings.api_key_file):
+        http_log.warning(
+            "key file is open to others", api_key_file=settings.api_key_file, instead="chmod 600"
+        )
+    if KEY_VARIABLE in os.environ and not own and not _has_keys(settings.db):
+        http_log.warning(
+            "no request needs a key",
+            reason=f"{KEY_VARIABLE} is the key that commands send",
+            instead=f"{SERVER_KEY_VARIABLE}, --api-key-file or `greenroom keys add`",
+        )
+    if settings.open_loopback:
+        http_log.warning(
+            "loopback is open", effect="tunnels and reverse proxies of this machine look like it, too"
+        )
+    address = find_reachable(settings)
+    if address is None or own or settings.insecure or _has_keys(settings.db):
+        return
+    raise BadSettingError(
+        f"host: other machines may reach {address!r}, but no request needs a key. Make one by "
+        f"`greenroom keys add NAME`, or set {SERVER_KEY_VARIABLE}; --insecure lets everybody in"
+    )
+
+
+def _is_readable_by_others(path: str) -> bool:
+    return bool(stat.S_IMODE(Path(path).expanduser().stat().st_mode) & 0o077)
+
+
+def _has_keys(database: str | None) -> bool:
+    if database is None or database == MEMORY:
+        return False
+    try:
+        return any(not record.is_off for record in read_keys(Path(database)))
+    except (sqlite3.Error, OSError, ValueError, TypeError):
+        return True  # nobody knows, so the server is locked until the database can be read
+
+
+log = get_logger()
+
+
+def locate_database(settings: Settings) -> Settings:
+    """Return settings with the database's path, by default in the user's data folder.
+
+    If the default database is unusable, a warning is logged, and the server runs without storage.
+
+    Raises:
+        BadSettingError: A database set explicitly is unusable.
+    """
+    if settings.db == MEMORY:
+        return settings
+    name = str(default_path()) if settings.db is None else settings.db
+    try:
+        check_database(name)
+    except UnusableDatabase as error:
+        if settings.db is not None:
+            raise BadSettingError(f"db = {name!r}: {error}") from error
+        log.warning("nothing can be stored", actor="store", db=name, reason=str(error))
+    return attrs.evolve(settings, db=name)

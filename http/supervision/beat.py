@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import socket
+from collections.abc import Mapping, MutableMapping
 from typing import Literal, get_args
 
 import attrs
+import click
 
 Stage = Literal["starting", "serving", "ending"]
 """The stage of a server process: before it listens, while it listens, and once it drains."""
@@ -45,3 +50,131 @@ def parse_beat(line: bytes) -> Beat | None:
         stage in get_args(Stage) and isinstance(busy, list) and all(isinstance(name, str) for name in busy)
     )
     return Beat(stage, importing is True, tuple(busy)) if known else None
+
+
+@attrs.frozen
+class SilenceLimits:
+    """Seconds without a sign of life after which a child counts as hung.
+
+    Args:
+        serving: Limit while it serves and while it ends.
+        importing: Limit while it starts, and while a library is imported.
+    """
+
+    serving: float = 10.0
+    importing: float = 60.0
+
+    def of(self, beat: Beat) -> float:
+        return self.importing if beat.importing or beat.stage == "starting" else self.serving
+
+    @property
+    def interval(self) -> float:
+        """Seconds between two signs of life, and between two checks."""
+        return min(1.0, self.serving / 10, self.importing / 10)
+
+
+class Silence:
+    """The time since a child's last sign of life, as far as its watcher was awake.
+
+    After the watcher itself was stopped, or its machine slept, a check is late: then two intervals count at
+    most, since the child may have been stopped too.
+
+    Args:
+        now: Present time in seconds, by a clock that never goes back.
+    """
+
+    def __init__(self, limits: SilenceLimits, now: float) -> None:
+        self._limits = limits
+        self._checked = now
+        self._beat = Beat()
+        self._seconds = 0.0
+
+    @property
+    def beat(self) -> Beat:
+        return self._beat
+
+    @property
+    def seconds(self) -> float:
+        """Seconds without a sign of life, up to the last check."""
+        return self._seconds
+
+    def record(self, beat: Beat) -> None:
+        self._beat, self._seconds = beat, 0.0
+
+    def is_too_long(self, now: float) -> bool:
+        """Count the time since the last check, and return whether the child counts as hung."""
+        self._seconds += min(now - self._checked, 2 * self._limits.interval)
+        self._checked = now
+        return self._seconds >= self._limits.of(self._beat)
+
+
+VARIABLE = "GREENROOM_CHILD"
+"""Variable through which a supervising parent tells its child what it has inherited."""
+_FIRST_DESCRIPTOR = 3
+"""First of systemd's descriptors (`SD_LISTEN_FDS_START` in sd_listen_fds(3))."""
+
+
+@attrs.frozen
+class ParentLink:
+    """A child's link to its supervising parent.
+
+    Args:
+        pipe: Descriptor of the pipe for signs of life.
+        interval: Seconds between two signs of life.
+        left_out: Names of the models that are not loaded before a request wants them.
+        restarts: Number of processes that died before this one.
+    """
+
+    pipe: int
+    interval: float
+    left_out: tuple[str, ...] = ()
+    restarts: int = 0
+
+
+@attrs.frozen
+class Inheritance:
+    """The listening sockets of this process, and its parent; neither if it was started alone."""
+
+    sockets: tuple[socket.socket, ...] = ()
+    parent: ParentLink | None = None
+
+
+def inherit(environment: MutableMapping[str, str]) -> Inheritance:
+    """Take over sockets and pipe, and remove their variables, so that this process's own children do not.
+
+    Raises:
+        ClickException: systemd has passed something other than listening TCP sockets.
+    """
+    told = environment.pop(VARIABLE, None)
+    activated = {name: environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}
+    if told is not None:
+        fields = json.loads(told)
+        sockets, pipe = fields.pop("sockets"), fields.pop("pipe")
+        os.set_inheritable(pipe, False)
+        link = ParentLink(pipe, fields["interval"], tuple(fields["left_out"]), fields["restarts"])
+        return Inheritance(tuple(map(_listening, sockets)), link)
+    if activated["LISTEN_PID"] != str(os.getpid()) or not activated["LISTEN_FDS"].isdigit():
+        return Inheritance()
+    descriptors = range(_FIRST_DESCRIPTOR, _FIRST_DESCRIPTOR + int(activated["LISTEN_FDS"]))
+    return Inheritance(tuple(map(_listening, descriptors)))
+
+
+def variables_for(child: ParentLink, sockets: tuple[socket.socket, ...]) -> Mapping[str, str]:
+    """Return the variable that tells a child what it inherits."""
+    told = attrs.asdict(child) | {"sockets": [sock.fileno() for sock in sockets]}
+    return {VARIABLE: json.dumps(told)}
+
+
+def _listening(descriptor: int) -> socket.socket:
+    """Return an inherited socket, after keeping this process's own children from inheriting it."""
+    served = False
+    with contextlib.suppress(OSError):
+        sock = socket.socket(fileno=descriptor)
+        listens = bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+        served = listens and sock.family in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX)
+        if not served:
+            sock.close()
+    if not served:
+        raise click.ClickException(f"descriptor {descriptor} (LISTEN_FDS) is no listening TCP or Unix socket")
+    sock.set_inheritable(False)
+    return sock

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
+import socket
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 import attrs
 
-from greenroom.http.supervision.beat import Beat, Stage
+from greenroom.actors.core.worker_thread import Activity
+from greenroom.http.supervision.beat import Beat, Inheritance, SilenceLimits, Stage
 
 if TYPE_CHECKING:
     import trio
+
 
 Listener = Callable[[Beat], None]
 """Function that passes a sign of life on; it may be called on any thread, and must not block."""
@@ -111,3 +115,100 @@ class ParentPipe:
         if not self._ended.is_set():
             self._ended.set()
             os.kill(os.getpid(), signal.SIGTERM)
+
+
+_WATCHDOG_SHARE = 3
+"""Signs of life within systemd's limit."""
+
+
+class Watchers:
+    """The watchers of this process, which receive its stages and its work; often there are none.
+
+    Args:
+        inherited: What the process has inherited.
+        environment: Environment variables, without systemd's afterwards.
+
+    Attributes:
+        activity: Record of models and imports that the watchers hear of.
+        left_out: Names of models that are not to be loaded at the start.
+        sockets: Inherited listening sockets.
+        is_first: False if processes of the same parent have died before.
+    """
+
+    def __init__(self, inherited: Inheritance, environment: MutableMapping[str, str]) -> None:
+        parent = inherited.parent
+        self.sockets: Sequence[socket.socket] = inherited.sockets
+        self.left_out = parent.left_out if parent is not None else ()
+        self.is_first = parent is None or parent.restarts == 0
+        self._systemd = Systemd(environment)
+        listeners: list[Listener] = []
+        intervals: list[float] = []
+        if parent is not None:
+            listeners.append(ParentPipe(parent.pipe).send)
+            intervals.append(parent.interval)
+        if (seconds := self._systemd.watchdog_seconds) is not None:
+            listeners.append(self._systemd.send)
+            intervals.append(seconds / _WATCHDOG_SHARE)
+        heartbeats = self._heartbeats = Heartbeats(min(intervals, default=1.0), listeners)
+
+        def tell() -> None:
+            heartbeats.record(activity.importing, activity.models)
+
+        self.activity = activity = Activity(tell if listeners else None)
+
+    def follow(self, token: trio.lowlevel.TrioToken) -> None:
+        """Send signs of life to the watchers from now on, as long as this event loop answers."""
+        self._heartbeats.follow(token)
+
+    def ready(self, addresses: Sequence[str]) -> None:
+        """Tell the watchers that the server accepts requests at these addresses."""
+        self._heartbeats.enter("serving")
+        self._systemd.tell("READY=1", f"STATUS=Serving on {', '.join(addresses)}")
+
+    def status(self, text: str) -> None:
+        self._systemd.tell(f"STATUS={text}")
+
+    def ending(self) -> None:
+        """Tell the watchers that the server finishes its requests and takes no new ones."""
+        self._heartbeats.enter("ending")
+        self._systemd.tell("STOPPING=1", "STATUS=Finishing accepted requests")
+
+
+class Systemd:
+    """The socket of systemd, if it started this process; else messages are dropped.
+
+    Systemd's environment variables are removed, so that no child process inherits them.
+    """
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        self._path = environment.pop("NOTIFY_SOCKET", "")
+        microseconds = environment.pop("WATCHDOG_USEC", "")
+        pid = environment.pop("WATCHDOG_PID", "")
+        watches = self._path and microseconds.isdigit() and pid in ("", str(os.getpid()))
+        self._microseconds = int(microseconds) if watches else 0
+        self._told = self._microseconds
+
+    @property
+    def watchdog_seconds(self) -> float | None:
+        """Seconds of silence after which systemd kills this process; None if it does not watch."""
+        return self._microseconds / 1e6 if self._microseconds else None
+
+    def tell(self, *messages: str) -> None:
+        """Send messages such as `READY=1`, which have no line breaks; never block."""
+        if not self._path:
+            return
+        address = f"\0{self._path[1:]}" if self._path.startswith("@") else self._path
+        lines = "\n".join(" ".join(message.splitlines()) for message in messages)
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.setblocking(False)
+            sock.sendto(lines.encode("utf-8", "replace"), address)
+
+    def send(self, beat: Beat) -> None:
+        """Pass on a sign of life of this process; imports may be silent for longer."""
+        if self._microseconds:
+            limit = self._microseconds
+            if beat.importing or beat.stage == "starting":
+                limit = max(limit, round(SilenceLimits().importing * 1e6))
+            changed = [] if limit == self._told else [f"WATCHDOG_USEC={limit}"]
+            self._told = limit
+            self.tell(*changed, "WATCHDOG=1")

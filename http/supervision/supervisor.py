@@ -5,24 +5,31 @@ It imports neither Trio nor MLX nor structlog, so that it has little that could 
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import select
 import signal
 import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from types import FrameType
 from typing import Any
 
+import attrs
+import click
+
 from greenroom.http.process.exit_status import ExitStatus, status_of_signal
-from greenroom.http.process.hang_up import Terminal
-from greenroom.http.supervision.beat import Beat
-from greenroom.http.supervision.child import Child
-from greenroom.http.supervision.parent_log import ParentLog
-from greenroom.http.supervision.restart_policy import ChildEnd, GiveUp, RestartPolicy, StartAgain
-from greenroom.http.supervision.silence import SilenceLimits
-from greenroom.http.supervision.systemd import Systemd
+from greenroom.http.process.shutdown import Terminal
+from greenroom.http.supervision.beat import Beat, SilenceLimits
+from greenroom.http.supervision.child import Child, ChildEnd, GiveUp, RestartPolicy, StartAgain
+from greenroom.http.supervision.heartbeats import Systemd
+from greenroom.http.transport.bound_sockets import bind_sockets, remove_paths, unix_paths
+from greenroom.schemas.settings.setting_groups import LogFormat, LogLevel
+from greenroom.schemas.settings.settings import Settings
 
 STOP_RESERVE = 5.0
 """Seconds beyond the server's own time limit after which a shutdown is forced."""
@@ -215,3 +222,73 @@ def _shown(sock: socket.socket, scheme: str) -> str:
         return f"unix:{sock.getsockname()}"
     host, port = sock.getsockname()[:2]
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+_LONGEST_LINE = 4000
+"""Bytes of a line that a pipe takes without waiting, once it takes any (PIPE_BUF)."""
+_LEVELS = ("debug", "info", "warning", "error")
+
+
+@attrs.frozen
+class ParentLog:
+    """The log of a supervising parent, on stderr."""
+
+    log_format: LogFormat
+    log_level: LogLevel
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write("error", event, fields)
+
+    def _write(self, level: LogLevel, event: str, fields: dict[str, Any]) -> None:
+        if _LEVELS.index(level) < _LEVELS.index(self.log_level):
+            return
+        told = {"actor": "supervisor", **fields}
+        if self.log_format == "json":
+            stamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+            line = json.dumps({**told, "event": event, "level": level, "timestamp": stamp}, default=repr)
+        else:
+            shown = " ".join(f"{name}={_log_value(value)}" for name, value in told.items())
+            line = f"{time.strftime('%Y-%m-%d %H:%M:%S')} [{level:<9}] {event:<30} {shown}"
+        with contextlib.suppress(OSError, ValueError):  # the server survives the reader of its log
+            if select.select((), (2,), (), 0)[1]:  # a reader that has stopped must not stop this process
+                os.write(2, line.encode("utf-8", "backslashreplace")[:_LONGEST_LINE] + b"\n")
+
+
+def _log_value(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and " " not in text and text else repr(value)
+
+
+def supervise(
+    settings: Settings, inherited: Sequence[socket.socket], limits: SilenceLimits | None = None
+) -> int:
+    """Run this very command as a child until it needs no restart; return the exit status.
+
+    Args:
+        inherited: Listening sockets from systemd; without any, the addresses of the settings are bound.
+        limits: Limits on the child's silence.
+
+    Raises:
+        ClickException: An address cannot be bound.
+    """
+    log = ParentLog(settings.log_format, settings.log_level)
+    try:
+        sockets = list(inherited) or bind_sockets(settings, log.warning)
+    except OSError as error:
+        from greenroom.http.process.runtime_file import describe_unusable_address
+
+        raise click.ClickException(describe_unusable_address(error)) from error
+    command = (sys.executable, *sys.orig_argv[1:])
+    paths = [] if inherited else unix_paths(sockets)
+    try:
+        scheme = "https" if settings.tls_certificate else "http"
+        own = Systemd(os.environ), limits or SilenceLimits(), scheme
+        return Supervisor(command, sockets, settings.shutdown_timeout, log, *own).run()
+    finally:
+        remove_paths(paths)

@@ -15,9 +15,8 @@ from rich.console import Console
 from rich.status import Status
 
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.terminal.answer_sources import AnswerSource
-from greenroom.http.terminal.shown_files import CannotShowError, read_shown_file
-from greenroom.http.terminal.standard_streams import for_terminal, try_print
+from greenroom.http.terminal.answer_sources import AnswerSource, CannotShowError, read_shown_file
+from greenroom.http.terminal.streams import for_terminal, try_print
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,

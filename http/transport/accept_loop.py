@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 import socket
 import ssl
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,18 +18,15 @@ from hypercorn.typing import ASGIFramework
 from hypercorn.utils import repr_socket_addr
 
 from greenroom.http.transport.bound_sockets import bind_sockets
-from greenroom.http.transport.certificates import Certificates
-from greenroom.http.transport.closing_response import NO_RECORDS, ClosingResponses
-from greenroom.http.transport.connection import LINGER, Connection
-from greenroom.http.transport.descriptors import connection_capacity
+from greenroom.http.transport.connection import LINGER, Connection, discard
 from greenroom.http.transport.http11 import ServerConfig
-from greenroom.http.transport.refusals import Refusals
+from greenroom.http.transport.request_head import NO_RECORDS, ClosingResponses, client_of_head
 from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
-from greenroom.http.transport.tls_stream import TlsStream
+from greenroom.http.transport.tls import Certificates, TlsStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.logs import get_logger
-from greenroom.schemas.problems import draining
+from greenroom.schemas.problems import Problem, draining, too_many_connections
 from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
@@ -224,3 +224,172 @@ def _config(settings: Settings, responses: ClosingResponses, web_sockets: WebSoc
     config.include_server_header = False
     config.logger_class = ServerLog
     return config
+
+
+SPARE_LINGER = 0.05
+"""Seconds that a client on the spare descriptor may take: others wait for it."""
+RETRY = 0.1
+"""Seconds until the next attempt if the system cannot even accept a connection to refuse it."""
+HEAD_WAIT = 0.05
+"""Longest wait for the head of a refused request, in seconds; it tells the protocol of the error document."""
+CALM = 1.0
+"""Seconds without a refusal after which an episode is over."""
+
+
+class Refusals:
+    """Refuses connections beyond the limit.
+
+    Args:
+        at_once: Limit on open refused connections; beyond it the oldest one is closed.
+        responses: Makes the error responses.
+    """
+
+    def __init__(self, at_once: int, responses: ClosingResponses) -> None:
+        self._at_once = at_once
+        self._responses = responses
+        self._lingering: deque[trio.CancelScope] = deque()
+        self._spare = SpareDescriptor()
+        self._spare_lock = trio.Lock()
+        self._refused = 0
+        self._last = 0.0
+
+    @property
+    def is_busy(self) -> bool:
+        """True while a refused connection is still open."""
+        return bool(self._lingering)
+
+    async def refuse(
+        self,
+        accepted: trio.SocketStream,
+        reason: str,
+        linger: float = LINGER,
+        problem: Problem | None = None,
+    ) -> None:
+        """Send a client an error that tells it to retry, and close its connection.
+
+        Args:
+            reason: Name of the exceeded limit, for the log.
+            linger: Seconds to keep reading, so that the client sees the response and not a TCP reset.
+            problem: Problem that it is told; None for that of too many connections.
+        """
+        self._count(reason)
+        stream = SocketStream(accepted)
+        crowded = len(self._lingering) >= self._at_once
+        if crowded:
+            self._lingering[0].cancel("another one is refused")
+        scope = trio.CancelScope(relative_deadline=linger)
+        self._lingering.append(scope)
+        try:
+            with scope:
+                head = await _read_head(stream, 0.0 if crowded else min(HEAD_WAIT, linger / 2))
+                # The empty buffer of a new socket takes the whole response at once.
+                told = too_many_connections() if problem is None else problem
+                stream.send_now(self._responses.refuse(told, *client_of_head(head)))
+                stream.send_eof()
+                await discard(stream.receive_some)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+        finally:
+            self._lingering.remove(scope)
+            stream.close()
+
+    def close_at_once(self, accepted: trio.SocketStream, reason: str) -> None:
+        """Close the connection of a client that could read an error only after a handshake."""
+        self._count(reason)
+        accepted.socket.close()
+
+    async def refuse_next(self, listener: trio.SocketListener) -> None:
+        """Wait for a client, accept it on the spare descriptor, and refuse it."""
+        await trio.lowlevel.wait_readable(listener.socket)
+        async with self._spare_lock:
+            self._spare.release()
+            try:
+                with trio.move_on_after(RETRY):
+                    await self.refuse(await listener.accept(), "descriptors", SPARE_LINGER)
+            except OSError:
+                self._count("descriptors", clients=0)
+                await trio.sleep(RETRY)
+            finally:
+                self._spare.reserve()
+
+    def on_accepted(self) -> None:
+        """Log the end of an episode, if there has been no refusal for a while."""
+        if self._last and trio.current_time() - self._last > CALM:
+            log.info("connections accepted again", refused=self._refused)
+            self._refused, self._last = 0, 0.0
+
+    def close(self) -> None:
+        """Release the spare descriptor for good."""
+        self._spare.release()
+
+    def _count(self, reason: str, clients: int = 1) -> None:
+        if not self._last:
+            log.warning("connections refused", reason=reason)
+        self._refused += clients
+        self._last = trio.current_time()
+
+
+async def _read_head(stream: SocketStream, seconds: float) -> bytes:
+    """Return the head of the request, as far as it arrives in time."""
+    head = stream.receive_now()
+    if not head and seconds:
+        with trio.move_on_after(seconds, shield=True):  # A client is answered even if another displaces it.
+            await stream.wait_readable()
+            head = stream.receive_now()
+    return head
+
+
+FILES = 256
+"""Descriptors reserved for other uses: weight files, cache blocks, pipes, logs."""
+REFUSALS = 32
+"""Largest number of connections beyond the limit that are refused concurrently."""
+
+
+def needed_descriptors(max_connections: int) -> int:
+    """Return the descriptor limit that a process needs for that many connections."""
+    return max_connections + REFUSALS + FILES + _open_descriptors()
+
+
+def connection_capacity(max_connections: int) -> tuple[int, int]:
+    """Return the numbers of connections and of concurrent refusals that the descriptor limit allows.
+
+    If descriptors are scarce, a third of them is reserved for files and an eighth for refusals.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return max_connections, REFUSALS
+    free = max(soft - _open_descriptors(), 0)
+    refusals = max(min(REFUSALS, free // 8), 1)
+    room = free - refusals - min(FILES, free // 3)
+    if room < max_connections:
+        log.warning("too few descriptors", descriptors=soft, connections=max(room, 1), wanted=max_connections)
+    return max(min(max_connections, room), 1), refusals
+
+
+def _open_descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+class SpareDescriptor:
+    """A reserved descriptor, released to accept and refuse a connection when no other is left.
+
+    Without it, clients would wait in the listener's queue without a response.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        self.reserve()
+
+    def release(self) -> None:
+        """Close the descriptor, so that the next one opened can take its place."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+    def reserve(self) -> None:
+        """Open the descriptor again if possible."""
+        if self._descriptor is None:
+            try:
+                self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                self._descriptor = None

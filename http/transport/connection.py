@@ -13,7 +13,7 @@ from hypercorn.trio.worker_context import TrioSingleTask, WorkerContext
 from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
-from greenroom.http.guard.client_name import UNIX_CLIENT
+from greenroom.http.guard.host_guard import UNIX_CLIENT
 from greenroom.http.transport.http11 import Http11, ServerConfig
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import draining

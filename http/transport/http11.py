@@ -17,9 +17,14 @@ from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent, ConnectionState, ResponseSummary
 
-from greenroom.http.transport.closing_response import ClosingResponses, no_record
-from greenroom.http.transport.flow_controlled_body import ASK_FOR_BODY
-from greenroom.http.transport.request_head import client_of, has_two_lengths, is_well_formed
+from greenroom.http.transport.request_connection import ASK_FOR_BODY
+from greenroom.http.transport.request_head import (
+    ClosingResponses,
+    client_of,
+    has_two_lengths,
+    is_well_formed,
+    no_record,
+)
 from greenroom.http.transport.web_socket import WebSocket, WebSockets, asks_for_web_socket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+import re
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
+from uuid import uuid4
 
+import attrs
 import trio
 from hypercorn.typing import ASGIReceiveCallable, ASGIReceiveEvent, ASGISendCallable, ConnectionState
 from quart.wrappers import Request
 from quart_trio.asgi import TrioASGIHTTPConnection
+from quart_trio.wrappers.request import TrioBody, TrioRequest
+from werkzeug.datastructures import Headers
 
-from greenroom.http.errors.answer_cut import AnswerCutError
-from greenroom.http.transport.flow_controlled_body import ASK_FOR_BODY, FlowControlledBody
+from greenroom.http.encoding.problem_documents import AnswerCutError
 
 TURN_BYTES = 64 * 1024
 """Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
@@ -97,3 +101,117 @@ async def _wait_for_turn() -> None:
         _TURN.set(turn)
     async with turn:
         await trio.lowlevel.checkpoint()
+
+
+HELD_BYTES = 256 * 1024
+"""Unread bytes of a body at which the socket is no longer read."""
+
+ASK_FOR_BODY = "ask_for_body"
+"""Key in the state of a scope, of the function that asks a waiting client for its body."""
+
+
+class FlowControlledBody(TrioBody):
+    """A request body that counts its unread bytes; the reader limits its size.
+
+    Attributes:
+        ask: Function that asks a waiting client for its body, before the first read; None for none.
+    """
+
+    ask: Callable[[], Awaitable[None]] | None = None
+
+    def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
+        super().__init__(None, None)
+        self._held = 0
+        self._taken = trio.Event()
+
+    async def __anext__(self) -> bytes:
+        """Return the data received since the last call.
+
+        Raises:
+            StopAsyncIteration: The body is complete.
+        """
+        if self.ask is not None:
+            ask, self.ask = self.ask, None
+            await ask()
+        part = await super().__anext__()
+        # Counted here, since the body's internal buffer differs between versions of Quart.
+        self._held -= len(part)
+        self._taken.set()
+        return part
+
+    def expect(self, size: int) -> None:
+        """Count a part that is about to be added to the body."""
+        self._held += size
+
+    async def wait_for_room(self) -> None:
+        """Wait until the unread bytes are within the limit."""
+        while self._held > HELD_BYTES:
+            self._taken = trio.Event()
+            await self._taken.wait()
+
+
+class FlowControlledRequest(TrioRequest):
+    """Quart-Trio's request with a `FlowControlledBody`."""
+
+    body_class = FlowControlledBody
+
+
+def new_request_id() -> str:
+    """Return a new request id for headers, logs and actor messages."""
+    return f"req_{uuid4().hex}"
+
+
+def request_id_headers(request_id: str) -> dict[str, str]:
+    """Return the response headers with the request id, for both OpenAI's and Anthropic's clients."""
+    return {"x-request-id": request_id, "request-id": request_id}
+
+
+_NAMES = ("X-Client-Request-Id", "X-Request-Id")
+"""Headers with a client's own request id: that of OpenAI's clients first, then that of proxies."""
+LOG_FIELDS = "log_fields"
+"""Key in the state of a request's scope: function that returns what the application knows, for the log."""
+_IDENT = re.compile(r"[ -~]{1,128}")
+_TRACE = re.compile(
+    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,200})?"
+)
+
+
+@attrs.frozen
+class ClientIds:
+    """Ids that a client gives its own request; wrong ones are ignored.
+
+    Args:
+        request_id: Its request id, of 1 to 128 printable ASCII characters; None without one.
+        traceparent: Its place in a trace (W3C Trace Context, section 3.2); None without one.
+    """
+
+    request_id: str | None = None
+    traceparent: str | None = None
+
+    @property
+    def log_fields(self) -> dict[str, str]:
+        """The ids as fields of log lines."""
+        fields = {} if self.request_id is None else {"client_request_id": self.request_id}
+        return fields if self.traceparent is None else {**fields, "trace_id": self.traceparent.split("-")[1]}
+
+    @property
+    def headers(self) -> dict[str, str]:
+        fields = {} if self.request_id is None else {"x-client-request-id": self.request_id}
+        return fields if self.traceparent is None else {**fields, "traceparent": self.traceparent}
+
+
+def client_ids(headers: Headers) -> ClientIds:
+    """Return the ids in the headers of a request."""
+    named = next((value for name in _NAMES if _IDENT.fullmatch(value := headers.get(name, ""))), None)
+    place = headers.get("traceparent", "")
+    found = _TRACE.fullmatch(place)
+    # Only later versions than 00 may have further fields.
+    known = found is not None and not (found[1] == "00" and found[3])
+    return ClientIds(named, place if known else None)
+
+
+def log_fields_of(state: object) -> dict[str, Any]:
+    """Return the log fields in a request's state: the client's ids, and what the application knows of it."""
+    known = state if isinstance(state, dict) else {}
+    ids, fields = known.get("client_ids"), known.get(LOG_FIELDS)
+    return {**(ids.log_fields if isinstance(ids, ClientIds) else {}), **(fields() if fields else {})}

@@ -8,8 +8,7 @@ from hypercorn.config import Config
 from hypercorn.logging import Logger
 from hypercorn.typing import ResponseSummary, WWWScope
 
-from greenroom.http.transport.client_ids import log_fields_of
-from greenroom.http.transport.request_connection import ANSWERED
+from greenroom.http.transport.request_connection import ANSWERED, log_fields_of
 from greenroom.schemas.logs import get_logger
 
 log = get_logger(actor="http")

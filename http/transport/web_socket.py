@@ -15,9 +15,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
-from greenroom.http.transport.closing_response import ClosingResponses
-from greenroom.http.transport.frame_budget import FrameBudget
-from greenroom.http.transport.request_head import client_of
+from greenroom.http.transport.request_head import ClosingResponses, client_of
 from greenroom.schemas.problems import Problem
 
 PARTS_AHEAD = 4
@@ -191,3 +189,36 @@ def asks_for_web_socket(request: h11.Request) -> bool:
 def _is_key(headers: Headers) -> bool:
     key = headers.get("Sec-WebSocket-Key", "").strip()
     return len(key) == _KEY_LENGTH and key.isascii() and key.endswith("==")
+
+
+# A budget of small WebSocket frames.
+#
+# An empty frame is six bytes for its sender, but some function calls for the server: a few megabytes of them
+# would keep it busy for minutes.
+
+_MOST = 500.0
+"""Frames that may come at once."""
+_PER_SECOND = 100.0
+_PAID_BYTES = 64
+"""Bytes of payload that pay for a frame."""
+
+
+class FrameBudget:
+    """Counts the frames of one socket; each payload byte and each second pay for some.
+
+    Args:
+        clock: Clock in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._left = _MOST
+        self._filled_at = clock()
+
+    def take(self, size: int) -> bool:
+        """Count a frame with `size` bytes of payload; return False once there are too many."""
+        now = self._clock()
+        paid = (now - self._filled_at) * _PER_SECOND + size / _PAID_BYTES
+        self._filled_at = now
+        self._left = min(_MOST, self._left + paid) - 1.0
+        return self._left >= 0.0

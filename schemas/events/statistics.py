@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping
 from typing import Literal
 
 import attrs
 
 from greenroom.schemas.events.events import Usage
 from greenroom.schemas.events.explanation import Explanation
-from greenroom.schemas.events.histogram import HistogramSnapshot
 
 
 @attrs.frozen
@@ -188,3 +189,97 @@ class TextEngineStatistics:
             rows,
             self.phases,
         )
+
+
+@attrs.frozen
+class HistogramSnapshot:
+    """The observations of a histogram up to one moment: plain numbers, safe on any thread.
+
+    Args:
+        bounds: Inclusive upper bounds of the buckets, ascending.
+        counts: Number of observations in each bucket, and at the end those above the last bound.
+        total: Sum of all observations.
+    """
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    total: float = 0.0
+
+    def plus(self, other: HistogramSnapshot) -> HistogramSnapshot:
+        """Return the observations of both; the bounds must be the same."""
+        counts = tuple(mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True))
+        return HistogramSnapshot(self.bounds, counts, self.total + other.total)
+
+
+class Histogram:
+    """A histogram that grows, confined to one thread.
+
+    Args:
+        bounds: Inclusive upper bounds of the buckets, ascending.
+    """
+
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self._total = 0.0
+
+    def observe(self, value: float) -> None:
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self._total += value
+
+    def snapshot(self) -> HistogramSnapshot:
+        return HistogramSnapshot(self._bounds, tuple(self._counts), self._total)
+
+
+@attrs.frozen
+class RequestDurations:
+    """The seconds that completed requests took; failed and cancelled ones are left out.
+
+    Args:
+        first_token: From the request to its first token, of requests that generate any.
+        whole: From the request to its end.
+        queued: Before the prompt was computed.
+        prefill: While the prompt was computed.
+        decode: While the answer was computed.
+    """
+
+    first_token: HistogramSnapshot
+    whole: HistogramSnapshot
+    queued: HistogramSnapshot
+    prefill: HistogramSnapshot
+    decode: HistogramSnapshot
+
+
+@attrs.frozen
+class ModelTotals:
+    """The figures of a model since the server's start. None of them ever decreases.
+
+    Args:
+        usage: Amounts computed, in the kind's own units, those of unfinished answers included.
+        finished: Numbers of requests by finish reason.
+        failed: Numbers of requests by the code of their problem.
+        durations: Seconds that requests took.
+        token_intervals: Seconds between the tokens of an answer; None if it has written none.
+        texts: Number of embedded texts.
+        documents: Number of scored documents.
+        preempted: Number of preemptions.
+        loads: Number of completed loads.
+        load_failures: Number of loads that failed, and of crashes and hangs of a loaded model.
+        restarts: Number of loads that followed an error.
+        evictions: Number of unloads that made room for another model.
+        phases: Seconds of prefill and decode.
+    """
+
+    usage: Usage
+    finished: Mapping[str, int]
+    failed: Mapping[str, int]
+    durations: RequestDurations
+    token_intervals: HistogramSnapshot | None = None
+    texts: int = 0
+    documents: int = 0
+    preempted: int = 0
+    loads: int = 0
+    load_failures: int = 0
+    restarts: int = 0
+    evictions: int = 0
+    phases: PhaseSeconds = PhaseSeconds()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import attrs
+
+from greenroom.schemas.problems import ProblemError, invalid
 
 Role = Literal["system", "user", "assistant", "tool"]
 """The role of a message; request parsing maps `developer` to `system` (reference: OpenAI chat, roles)."""
@@ -133,7 +137,7 @@ class Tool:
         described: True if the prompt's tool section describes the tool; False if the conversation itself
             does, so that a tool added later leaves the beginning of the prompt unchanged.
         input: Input format of a tool that takes one text, its only argument
-            `greenroom.schemas.messages.text_tools.ARGUMENT` (made by `text_tool`); None for ordinary tools.
+            `greenroom.schemas.messages.messages.ARGUMENT` (made by `text_tool`); None for ordinary tools.
         param: Request field of `parameters`, or of the definition of `input`, for errors.
     """
 
@@ -214,3 +218,116 @@ def media_of(messages: Iterable[Message]) -> Iterator[MediaPart]:
 def images_of(messages: Iterable[Message]) -> Iterator[ImagePart]:
     """Yield the images of a conversation, in order."""
     return (image for message in messages for image in message.images)
+
+
+# Tools that take one text, such as a patch or a query, presented to models as one-argument functions.
+#
+# OpenAI calls them custom tools.
+
+ARGUMENT = "input"
+"""The name of the argument that holds the text."""
+
+_KINDS = {"regex": "regular expression (syntax of Rust)", "lark": "Lark grammar"}
+
+
+def text_tool(name: str, description: str, takes: TextInput, param: str) -> Tool:
+    """Return a tool with one text argument; its description states the text's required format.
+
+    Args:
+        param: Request field of the input's definition, for errors.
+    """
+    text = {"type": "string", "description": "The whole input, as it is: no JSON, no quotes around it."}
+    parameters = {
+        "type": "object",
+        "properties": {ARGUMENT: text},
+        "required": [ARGUMENT],
+        "additionalProperties": False,
+    }
+    if kind := _KINDS.get(takes.syntax):
+        rule = f"`{ARGUMENT}` has to match this {kind}:\n{takes.definition}"
+        description = f"{description}\n\n{rule}" if description else rule
+    return Tool(name, description, parameters, strict=bool(kind), input=takes, param=param)
+
+
+def arguments_of(text: str) -> str:
+    return json.dumps({ARGUMENT: text}, ensure_ascii=False)
+
+
+@attrs.frozen
+class ControlToken:
+    """A control token of a vocabulary.
+
+    Args:
+        text: Text of the token.
+        silent: True for special tokens and tokens of the form `<|…|>`, which do not occur in ordinary text.
+    """
+
+    text: str
+    silent: bool
+
+
+Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
+
+EFFORTS: tuple[Effort, ...] = ("minimal", "low", "medium", "high", "xhigh", "max")
+"""All efforts, in ascending order. Clients also send `none`, which turns reasoning off."""
+
+
+def effort_named(value: object) -> Effort | None:
+    """Return the effort with this name; None if there is no such effort."""
+    return next((effort for effort in EFFORTS if effort == value), None)
+
+
+@attrs.frozen
+class ReasoningSettings:
+    """The client's reasoning settings; None leaves a setting to the model's template.
+
+    Args:
+        enabled: True to reason, False not to.
+        effort: Reasoning effort.
+        preserved: True to show the model its reasoning from earlier turns.
+    """
+
+    enabled: bool | None = None
+    effort: Effort | None = None
+    preserved: bool | None = None
+
+
+# Search for halves of surrogate pairs, which Python's strings may hold but no Unicode encoding can express.
+#
+# Requests over HTTP have none: the decoder of JSON replaces them. A program that uses Greenroom as a library
+# may pass any string, such as one that it cut in the middle of an emoji.
+
+_LONE = re.compile("[\ud800-\udfff]")
+
+
+def check_text(field: str, value: Any) -> None:
+    """Check that all strings in a value can be encoded.
+
+    Args:
+        field: Name of the value, for errors.
+        value: A string, a message, or a collection of these, nested to any depth.
+
+    Raises:
+        ProblemError: A string holds half of a surrogate pair; the problem names its field.
+    """
+    pending: list[tuple[str, Any]] = [(field, value)]
+    while pending:
+        name, found = pending.pop()
+        match found:
+            case str():
+                if not found.isascii() and _LONE.search(found):
+                    raise lone_surrogate(name)
+            case Mapping():
+                pending += ((f"the keys of {name}", key) for key in found)
+                pending += ((f"{name}[{key!r}]", inner) for key, inner in found.items())
+            case list() | tuple():
+                pending += ((f"{name}[{index}]", inner) for index, inner in enumerate(found))
+            case _ if attrs.has(type(found)):
+                for attribute in attrs.fields(type(found)):
+                    inner = getattr(found, attribute.name)
+                    if not isinstance(inner, bytes | int | float):
+                        pending.append((f"{name}.{attribute.name}" if name else attribute.name, inner))
+
+
+def lone_surrogate(field: str) -> ProblemError:
+    return invalid(f"`{field:.200}` contains half of a surrogate pair, which is not valid text.", field)

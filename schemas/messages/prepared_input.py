@@ -7,9 +7,8 @@ from typing import Any, Protocol
 
 import attrs
 
-from greenroom.schemas.messages.control_tokens import ControlToken
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.messages import Role, Tool
+from greenroom.schemas.messages.messages import ControlToken, Role, Tool
 
 
 class PreparedInput(Protocol):
@@ -162,7 +161,7 @@ class PreparedPrompt:
             with `max_tokens` as above; another field of this class with the same name takes precedence.
         checkpoints: Ends of the system message and of each turn, in tokens from the start; later prompts are
             likely to share the prefix up to one of them.
-        matcher: Grammar matcher of the answer (`greenroom.engine.grammar.matching.matcher.Matcher`), for use
+        matcher: Grammar matcher of the answer (`greenroom.engine.grammar.matcher.Matcher`), for use
             by one thread at a time; None for an unconstrained answer.
         dropped_messages: Number of oldest messages omitted from the prompt.
         echo: Prompt to return to the client; None if the client did not request it.

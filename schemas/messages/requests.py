@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
 from greenroom.schemas.messages.generation import Overrides
-from greenroom.schemas.messages.messages import JsonObject, Message, Tool, ToolChoice
-from greenroom.schemas.messages.reasoning import ReasoningSettings
-from greenroom.schemas.messages.response_format import ResponseFormat
+from greenroom.schemas.messages.messages import JsonObject, Message, ReasoningSettings, Tool, ToolChoice
 from greenroom.schemas.model_key import ModelKey
 
 Verbosity = Literal["low", "medium", "high"]
@@ -190,7 +188,7 @@ class InferenceRequest:
         adapter: Name of the LoRA adapter to apply; None for the base model alone.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
         priority: Priority, at least 0: each step puts it further behind other requests
-            (`greenroom.schemas.messages.priority`).
+            (`greenroom.schemas.messages.requests`).
         key_priority: Priority that the operator has given the caller's key; it is added to `priority`.
         allowed: Names and patterns of the models that the caller may use; empty for all.
         may_download: True if it may bring a model of the hub that nobody has named before.
@@ -219,3 +217,145 @@ class InferenceRequest:
     @property
     def choices(self) -> int:
         return int(self.overrides.get("n", 1))
+
+
+# The priorities of requests: each step lets a request wait behind those that arrive a while later.
+#
+# The numbers are vLLM's: a lower one is served earlier, and 0 is the default. No client may ask for less,
+# but the operator may give a key less: its requests go before others that arrived a while earlier.
+
+FLEX = 1
+"""Priority of OpenAI's `service_tier: "flex"`."""
+
+BACKGROUND = 1
+"""Lowest number for a response that nobody waits for."""
+
+PROBE = 10
+"""Priority of the server's own questions to a model; higher numbers wait no longer than this one.
+
+A key's requests go at most as many steps before others, so that nobody starves.
+"""
+
+MAX_PRIORITY = 2**31 - 1
+"""Largest number that is accepted, a 32-bit integer as in vLLM's clients."""
+
+AGEING = 60.0
+"""Seconds of waiting that make up for one step of priority."""
+
+
+def turn_of(arrival: float, priority: int) -> float:
+    """Return the time by which a request is ordered among others: its arrival, put off by its priority.
+
+    It never changes, so a request that waits is passed by newer ones for a limited time only.
+
+    Args:
+        arrival: Time of its arrival in seconds, by any clock.
+    """
+    return arrival + AGEING * max(-PROBE, min(priority, PROBE))
+
+
+@attrs.frozen
+class JsonObjectFormat:
+    """The format of any JSON object (`response_format: {"type": "json_object"}`)."""
+
+    param: str = "response_format"
+
+
+@attrs.frozen
+class JsonSchemaFormat:
+    """The format of JSON that validates against a schema (`response_format: {"type": "json_schema"}`).
+
+    Args:
+        schema: JSON Schema, draft 2020-12; notes/structured-output.md lists the supported keywords.
+        name: Name given by the client, for logs only.
+        strict: Flag sent by the client; the schema is enforced either way.
+        param: Request field of the schema, for errors; likewise in the other formats.
+    """
+
+    schema: Any
+    name: str = ""
+    strict: bool = True
+    param: str = "response_format.json_schema.schema"
+
+
+@attrs.frozen
+class RegexFormat:
+    """The format of text that matches a regular expression as a whole."""
+
+    pattern: str
+    param: str = "response_format.pattern"
+
+
+@attrs.frozen
+class ChoiceFormat:
+    """The format of text that equals one of the choices."""
+
+    choices: tuple[str, ...]
+    param: str = "response_format.choices"
+
+
+@attrs.frozen
+class LarkFormat:
+    """The format of text in a context-free grammar: llguidance's dialect of Lark, start rule `start`."""
+
+    grammar: str
+    param: str = "response_format.grammar"
+
+
+ResponseFormat = JsonObjectFormat | JsonSchemaFormat | RegexFormat | ChoiceFormat | LarkFormat
+
+
+@attrs.frozen
+class CallConstraint:
+    """The constraint on tool calls.
+
+    Under `auto`, only the contents of a call are constrained, and only if some tool is strict. `required` and
+    `named` force at least one call.
+
+    Args:
+        call_format: Id of the tool-call parser for the answer.
+        parallel: True if more than one call is allowed.
+    """
+
+    tools: tuple[Tool, ...]
+    choice: ToolChoice
+    call_format: str
+    parallel: bool = True
+
+
+@attrs.frozen
+class ReasoningConstraint:
+    """The markers of reasoning, and its maximum length.
+
+    Args:
+        start: Marker that opens reasoning, e.g. `<think>`.
+        end: Marker that closes it.
+        opened: True if the prompt ends inside reasoning.
+        budget: Maximum number of reasoning tokens before it is closed; None for no limit.
+        forced_end: Text that closes reasoning at the budget; by default the end marker on its own line.
+        answer_starts: Markers, one of which may precede the visible answer.
+    """
+
+    start: str
+    end: str
+    opened: bool = False
+    budget: int | None = None
+    forced_end: str = ""
+    answer_starts: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class Constraint:
+    """All output constraints of a request.
+
+    Args:
+        response_format: Required format of the visible answer.
+        calls: Constraint on tool calls. With `auto` and a response format, the answer is either.
+        reasoning: Constraint on reasoning; None if the model does not reason in this request.
+        cache_salt: Name of those who share the compiled constraint; empty for all.
+    """
+
+    response_format: ResponseFormat | None = None
+    calls: CallConstraint | None = None
+    reasoning: ReasoningConstraint | None = None
+    cache_salt: str = ""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import datetime
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import attrs
 
@@ -146,3 +148,62 @@ class CapabilityRecord:
     @property
     def transcribes(self) -> bool:
         return self.model_type == "transcription"
+
+
+_OUTPUTS: Mapping[ModelType, str] = {
+    "text": "text",
+    "vision": "text",
+    "embeddings": "embedding",
+    "rerank": "score",
+    "speech": "audio",
+    "transcription": "text",
+}
+
+
+def capability_summary(record: CapabilityRecord) -> dict[str, Any]:
+    """Return a JSON summary of a capability record, with the fields that apply to its model type.
+
+    `inputs` lists what clients can send. `video` is false, since none is served, whatever the model can see.
+    """
+    summary: dict[str, Any] = {
+        "type": record.model_type,
+        "inputs": [sense for sense in record.inputs if sense != "video"],
+        "outputs": [_OUTPUTS[record.model_type]],
+        "context_length": record.context,
+        "probed": record.probed is not None,
+    }
+    match record.model_type:
+        case "vision":
+            summary |= {"multi_image": record.multi_image, "video": False}
+        case "embeddings" if (vectors := record.vectors) is not None:
+            summary["dimensions"] = vectors.dimensions
+            summary |= {"pooling": vectors.pooling, "normalized": vectors.normalized}
+        case "speech":
+            summary |= {"text_to_speech": record.speaks, "voices": list(record.voices)}
+            del summary["context_length"]
+        case "transcription":
+            summary["speech_to_text"] = record.transcribes
+            del summary["context_length"]
+    return summary
+
+
+def findings_of(record: ProbedCapabilities) -> dict[str, Any]:
+    """Return a record's fields; its time in ISO 8601, and without the fingerprint of the files."""
+    fields = attrs.asdict(record, filter=lambda field, _: field.name != "files")
+    probed_at = datetime.datetime.fromtimestamp(record.probed_at, datetime.UTC)
+    return {**fields, "probed_at": probed_at.isoformat(timespec="seconds")}
+
+
+@attrs.frozen
+class WorkingSpace:
+    """The working space measured at a model's last load.
+
+    Args:
+        model_id: The model's own id.
+        nbytes: Bytes that steps took beyond weights and caches.
+        stamp: Text that changes with the model's files and the settings on which the bytes depend.
+    """
+
+    model_id: str
+    nbytes: int
+    stamp: str

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import attrs
 
 from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.models.memory_need import MemoryNeed
+from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType, capability_summary
+from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.settings.generation_defaults import GenerationDefaults
-from greenroom.schemas.settings.origins import SettingInForce
+from greenroom.schemas.settings.setting_groups import GenerationDefaults
+from greenroom.schemas.settings.settings import SettingInForce
 
 
 @attrs.frozen
@@ -93,3 +94,128 @@ class ModelDescription:
         values = {name: self.generation[name] for name in names if name in self.generation}
         given = {each.name: each.value for each in self.settings if each.name in names}
         return values | {name: value for name, value in given.items() if value is not None}
+
+
+def model_listing(known: ModelDescription, state: ModelState | None = None) -> dict[str, Any]:
+    """Return a JSON object with the facts about a model; a fact that is not known is null.
+
+    Args:
+        state: State in the server that lists it; None without a server.
+    """
+    record = known.record
+    summary = None if record is None else capability_summary(record)
+    return {
+        "type": None if record is None else record.model_type,
+        "family": None if record is None else record.family,
+        "architecture": None if record is None else record.architecture,
+        "base_model": known.model if known.model != known.id else None,
+        "size_bytes": known.nbytes,
+        "parameters": known.parameters,
+        "quantization": known.quantization or None,
+        "context_length": None if summary is None else summary.get("context_length"),
+        "capabilities": summary,
+        "tools": known.takes_tools,
+        "thinking": known.thinks,
+        "thinking_switch": known.switches_thinking,
+        "probed": record is not None and record.probed is not None,
+        "state": None if state is None else state.value,
+        "status": None if state is None else DOCUMENTED_NAMES[state],
+        "required_bytes": None if known.need is None else known.need.total,
+        "least_bytes": None if known.need is None else known.need.least,
+        "fits": known.fits,
+        "tool_parser": known.parsers[0],
+        "thinking_parser": known.parsers[1],
+        "generation": known.generation_defaults,
+        "settings": {
+            each.name: {"value": _plain(each.value), "origin": each.origin} for each in known.settings
+        },
+        "problem": None if known.problem is None else known.problem.detail,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that JSON can express, which has no infinity."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@attrs.frozen
+class MemoryNeed:
+    """The memory that a model needs in an otherwise empty server, in bytes.
+
+    Args:
+        total: Bytes that its load needs, with those that are only estimated.
+        least: Part of these that is certain; no model is refused for an estimate alone.
+        granted: Bytes that the pool grants it.
+        limit: Bytes that all models may have together; None for no limit.
+        alone: True if it exceeds the limit, but not what the device can give: no other model stays beside it.
+    """
+
+    total: int
+    least: int
+    granted: int
+    limit: int | None = None
+    alone: bool = False
+
+    @property
+    def estimated(self) -> int:
+        """Granted bytes that are only estimated."""
+        return max(0, self.granted - self.least)
+
+    @property
+    def fits(self) -> bool:
+        """True if an empty server has the memory."""
+        return self.limit is None or self.granted <= self.limit
+
+
+def memory_need(kind: ModelType, total: int, least: int, limit: int | None, most: int | None) -> MemoryNeed:
+    """Return the need of a model of some kind.
+
+    A text model that exceeds the default limit, but not what the device can give, gets all of that limit: it
+    is loaded alone. A model with vision is not, since its images need memory that nobody can foresee.
+    Source: document 002 of the specification, "Memory-Aware Loading".
+
+    Args:
+        most: Bytes that a model may have while it is alone; None for no more than the limit.
+    """
+    if limit is not None and least <= limit < total:
+        return MemoryNeed(total, least, limit, limit)
+    if kind != "text" or limit is None or most is None or not limit < total <= most:
+        return MemoryNeed(total, least, total, limit)
+    return MemoryNeed(total, least, limit, limit, alone=True)
+
+
+@attrs.frozen
+class Download:
+    """The missing files of a model, before their download.
+
+    Args:
+        files: Number of files.
+        nbytes: Size of all files, in bytes.
+        source: Address of the hub.
+        folder: Folder of the hub's cache that will hold them.
+    """
+
+    model: str
+    files: int
+    nbytes: int
+    source: str
+    folder: str
+
+
+@attrs.frozen
+class MachineReport:
+    """The device on which models would compute, and the folder of downloaded ones.
+
+    Args:
+        device: Kind and name of the device, as MLX tells them.
+        memory: Bytes that it can give to a process; 0 if unknown.
+        limit: Bytes that models may have together, as far as no setting says otherwise; 0 if unknown.
+        problem: Reason why nothing can be computed; None if a small computation was right.
+        hub_cache: Path of the folder, which may not exist yet.
+    """
+
+    device: str = ""
+    memory: int = 0
+    limit: int = 0
+    problem: str | None = None
+    hub_cache: str = ""

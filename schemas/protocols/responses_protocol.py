@@ -2,7 +2,7 @@
 
 A *run* is a response that is being generated and will be stored. All messages are plain data, with two
 exceptions: `write`, a pure function that converts a run into its protocol's form so that the actor need not
-know any protocol, and the handles that the actor returns (`greenroom.actors.responses.handles`).
+know any protocol, and the handles that the actor returns (`greenroom.actors.responses.event_log`).
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ deltas. `events` is None; the actor sets it for background runs.
 
 
 class Lock(Protocol):
-    """A lock on a conversation (`greenroom.actors.responses.handles.ConversationLock`)."""
+    """A lock on a conversation (`greenroom.actors.responses.event_log.ConversationLock`)."""
 
     def take(self) -> Lock:
         """Transfer the lock to the caller; closing this object has no effect afterwards."""

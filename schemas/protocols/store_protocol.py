@@ -1,4 +1,4 @@
-"""The messages to the store beside the functions that it runs (`greenroom.actors.store.answers`)."""
+"""The messages to the store beside the functions that it runs (`greenroom.actors.store.tables`)."""
 
 from __future__ import annotations
 

@@ -6,23 +6,120 @@ and takes the help texts from here.
 
 from __future__ import annotations
 
+import functools
+import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.settings.audit import Audit
-from greenroom.schemas.settings.generation_defaults import GenerationDefaults
-from greenroom.schemas.settings.images import Images
-from greenroom.schemas.settings.logs import Logs
-from greenroom.schemas.settings.memory import Memory
-from greenroom.schemas.settings.model_settings import ModelSettings, ModelTables, settings_of
-from greenroom.schemas.settings.network import Network
-from greenroom.schemas.settings.profiles import Profile, ProfileTables, merge_profiles
-from greenroom.schemas.settings.served_models import ServedModels
-from greenroom.schemas.settings.setting_fields import setting_table
-from greenroom.schemas.settings.speed import Speed
-from greenroom.schemas.settings.storage import Storage
+from greenroom.schemas.settings.setting_groups import (
+    Audit,
+    GenerationDefaults,
+    Images,
+    Logs,
+    Memory,
+    Network,
+    ServedModels,
+    Speculation,
+    Speed,
+    Storage,
+    own,
+    setting,
+    setting_table,
+)
 from greenroom.schemas.settings.tool_servers import ToolServer, ToolServers, merge_servers
+
+# Settings of single models: the tables `[model."org/name"]` of the settings file.
+#
+# A field with the name of a server's setting replaces it for that model; the others exist for models alone.
+
+
+@attrs.frozen
+class ModelSettings(GenerationDefaults):
+    """Settings of one model, or of the models whose names match a pattern. None leaves a setting as it is."""
+
+    alias: tuple[str, ...] = setting(
+        (), "Further names of the model; `*` in a name matches any text. Only under a model's full name."
+    )
+    pinned: bool | None = setting(None, "Never unload the model to make room (default: `false`).")
+    preload: bool | None = setting(None, "Load the model when the server starts (default: `false`).")
+    ttl: float | None = setting(
+        None, "Seconds without a request after which the model is unloaded (default: never).", above=0
+    )
+    max_context: int | None = own(
+        ServedModels, "max_context", "Longest context, in tokens (default: the model's own)."
+    )
+    kv_bits: int | None = own(Memory, "kv_bits")
+    speculation: Speculation | None = own(Speed, "speculation")
+    draft_model: str | None = own(Speed, "draft_model")
+    tool_parser: str | None = setting(
+        None, "Parser of tool calls (default: the one that reads the model's own template)."
+    )
+    thinking_parser: str | None = setting(None, "Parser of reasoning, likewise.")
+    chat_template: str | None = setting(
+        None, "File with a chat template in Jinja (default: the model's own template)."
+    )
+    system_prompt: str | None = own(ServedModels, "system_prompt")
+    vision: bool | None = setting(
+        None, "Let the model see; when off, its text half is loaded alone (default: `true`)."
+    )
+    images_greedy: bool | None = own(Images, "images_greedy")
+    images_max_count: int | None = own(Images, "images_max_count")
+    images_max_pages: int | None = own(Images, "images_max_pages")
+
+
+ModelTables = tuple[tuple[str, ModelSettings], ...]
+"""Pairs of a model's name, or a pattern of names, and its settings."""
+
+
+def settings_of(model: str, tables: ModelTables) -> ModelSettings:
+    """Return the settings of one model, each from the first table that sets it.
+
+    Tables with the model's full name precede patterns; of two patterns the first does.
+
+    Args:
+        model: Name of the model, as it is listed.
+        tables: Tables in order.
+    """
+    values: dict[str, object] = {}
+    for _, table in reversed([*tables_of(model, tables)]):
+        values |= given_values(table)
+    return ModelSettings(**values)  # type: ignore[arg-type]
+
+
+def tables_of(model: str, tables: ModelTables) -> Iterable[tuple[str, ModelSettings]]:
+    """Return the tables that apply to a model, with their names; those that win first."""
+    yield from (pair for pair in tables if pair[0] == model)
+    patterns = (pair for pair in tables if is_pattern(pair[0]) and pair[0] != model)
+    yield from (pair for pair in patterns if name_pattern(pair[0]).fullmatch(model))
+
+
+def given_values(table: GenerationDefaults) -> dict[str, object]:
+    """Return the values that a table sets, by name."""
+    values = attrs.asdict(table, recurse=False)
+    return {name: value for name, value in values.items() if value not in (None, ())}
+
+
+@attrs.frozen
+class Profile(GenerationDefaults):
+    """A name under which a model is listed once more, with defaults for requests by that name."""
+
+    model: str = setting("", "Name of the model, as it is listed.")
+
+
+ProfileTables = tuple[tuple[str, Profile], ...]
+"""Pairs of a profile's name and its settings."""
+
+
+def merge_profiles(tables: ProfileTables) -> dict[str, Profile]:
+    """Return profiles by name; of several tables with one name, the first that sets a value decides it."""
+    merged: dict[str, dict[str, object]] = {}
+    for name, table in tables:
+        given = {key: value for key, value in given_values(table).items() if value != ""}
+        merged[name] = {**given, **merged.get(name, {})}
+    return {name: Profile(**values) for name, values in merged.items()}  # type: ignore[arg-type]
+
 
 Source = Literal["file", "environment", "flag"]
 
@@ -122,3 +219,107 @@ GROUPS: dict[str, tuple[type, ...]] = {
     "Logs": (Logs,),
 }
 """The settings by topic."""
+
+
+Origin = Literal["default", "file", "environment", "flag", "model", "profile"]
+"""Source of a value; `model` is the model's own table, `profile` that of a profile."""
+
+
+@attrs.frozen
+class SettingInForce:
+    """A setting's value for one model, with its origin."""
+
+    name: str
+    value: Any
+    origin: Origin
+
+
+def settings_in_force(
+    settings: Settings, model: str, profile: str | None = None
+) -> tuple[SettingInForce, ...]:
+    """Return the settings that can be a model's own, as they hold for it.
+
+    Args:
+        model: Name of the model, as it is listed.
+        profile: Name of the profile through which it is requested.
+    """
+    own, applied = given_values(settings.of_model(model)), settings.applied_to(model)
+    table = settings.all_profiles.get(profile) if profile is not None else None
+    of_profile = {} if table is None else given_values(table)
+    sources: dict[str, Origin] = {**dict(settings.origins)}
+    found: list[SettingInForce] = []
+    for field in attrs.fields(ModelSettings):
+        name = field.name
+        if name in of_profile:
+            found.append(SettingInForce(name, of_profile[name], "profile"))
+        elif name in own:
+            found.append(SettingInForce(name, own[name], "model"))
+        else:
+            origin = sources.get(name, "default")
+            found.append(SettingInForce(name, getattr(applied, name, field.default), origin))
+    return tuple(found)
+
+
+RELOADABLE = (
+    "models",
+    "model_dir",
+    "default",
+    "model_settings",
+    "profiles",
+    "allowed_hosts",
+    "allowed_origins",
+    "log_level",
+)
+"""Settings that a running server takes in."""
+
+
+@attrs.frozen
+class SettingsChange:
+    """The difference between the current settings and those that were read again.
+
+    Args:
+        settings: Settings to apply: those that need a new process stay as they are.
+        applied: Names of the changed settings that a running server applies.
+        needs_restart: Names of the changed settings that need a new process.
+    """
+
+    settings: Settings
+    applied: tuple[str, ...]
+    needs_restart: tuple[str, ...]
+
+
+def compare(before: Settings, read: Settings) -> SettingsChange:
+    """Return the difference between the current settings and those that were read again."""
+    names = sorted(attrs.fields_dict(Settings).keys() - {"origins"})
+    changed = [name for name in names if getattr(before, name) != getattr(read, name)]
+    applied = tuple(name for name in changed if name in RELOADABLE)
+    taken = {name: getattr(read, name) for name in applied}
+    origins = {**dict(before.origins)}
+    for name in applied:
+        origins.pop(name, None)
+    origins |= {name: source for name, source in read.origins if name in applied}
+    settings = attrs.evolve(before, **taken, origins=tuple(origins.items()))
+    return SettingsChange(settings, applied, tuple(name for name in changed if name not in RELOADABLE))
+
+
+def opens_otherwise(before: Settings, now: Settings, model: str) -> bool:
+    """Return whether a model's files must be read again to apply its changed settings.
+
+    Names and residence in memory are not part of an opened model.
+    """
+    old, new = (
+        attrs.evolve(settings.of_model(model), alias=(), pinned=None, preload=None, ttl=None)
+        for settings in (before, now)
+    )
+    return old != new
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name in the settings stands for any number of models."""
+    return "*" in name
+
+
+@functools.lru_cache(maxsize=512)
+def name_pattern(name: str) -> re.Pattern[str]:
+    """Return a regular expression that must match a whole model name."""
+    return re.compile(".*".join(map(re.escape, re.sub(r"\*+", "*", name).split("*"))), re.DOTALL)

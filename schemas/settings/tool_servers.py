@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.settings.setting_fields import setting, setting_table
+from greenroom.schemas.settings.setting_groups import setting, setting_table
 
 SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Pattern of the names of MCP servers."""

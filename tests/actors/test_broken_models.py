@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
-from greenroom.actors.engines.broken_models import BrokenModels
-from greenroom.actors.engines.engines import Engines
+from greenroom.actors.core.ref import ask_actor
+from greenroom.actors.engines.engines import BrokenModels, Engines
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.model_key import ModelKey

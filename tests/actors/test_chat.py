@@ -15,8 +15,8 @@ from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.generation import Parameters
 from greenroom.schemas.messages.messages import Message, TextPart, Tool
-from greenroom.schemas.messages.parameters import Parameters
 from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,

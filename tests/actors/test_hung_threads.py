@@ -10,8 +10,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.supervised_worker import MAX_HUNG
-from greenroom.actors.pool.catalog_lookups import LOOKUP_TIMEOUT
+from greenroom.actors.core.worker import MAX_HUNG
+from greenroom.actors.pool.lookups import LOOKUP_TIMEOUT
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta

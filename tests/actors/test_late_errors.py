@@ -14,7 +14,7 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.engines.engine_protocol import Engine
 from greenroom.actors.engines.engines import Engines, OpenedModel
-from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.actors.pool.residence_rules import RestartIntensity
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.protocols.pool_protocol import PoolMessage

@@ -15,8 +15,8 @@ import pytest
 import structlog
 import trio
 
-from greenroom.actors.core.replacements import MAX_REPLACED, MAX_REPLACED_FOR_CODE
-from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.actors.core.worker_thread import MAX_REPLACED, MAX_REPLACED_FOR_CODE
+from greenroom.actors.pool.residence_rules import RestartIntensity
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import ProblemError, load_failed

@@ -12,7 +12,7 @@ import trio
 
 from greenroom.actors.engines.engine_protocol import Engine
 from greenroom.actors.engines.engines import Engines, OpenedModel
-from greenroom.actors.model.snapshot_publisher import INTERVAL, SnapshotPublisher
+from greenroom.actors.model.model_loop import INTERVAL, SnapshotPublisher
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Finished, TextDelta, Usage

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.actors.pool.planning import pool_state
+from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress

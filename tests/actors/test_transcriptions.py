@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.pool.planning import pool_state
+from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
-from greenroom.engine.media.audio.decoder_threads import DECODERS
+from greenroom.engine.media.decoders import DECODERS
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput

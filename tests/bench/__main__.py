@@ -11,8 +11,7 @@ import click
 from rich.console import Console
 
 from greenroom.http.process.command_run import run_command
-from greenroom.http.process.error_line import print_problem
-from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.process.exit_status import ExitStatus, print_problem
 from greenroom.http.process.log_configuration import configure_logging
 from greenroom.tests.bench import figures
 from greenroom.tests.bench.load_client import BenchError, Prompts

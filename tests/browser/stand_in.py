@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from greenroom.http.pages.page_routes import CONTENT_SECURITY_POLICY
-from greenroom.http.pages.site_files import INDEX, site_files
+from greenroom.http.pages.page_routes import CONTENT_SECURITY_POLICY, INDEX, site_files
 
 Pieces = Callable[[], Iterable[tuple[str, Any]]]
 

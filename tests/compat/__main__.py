@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from greenroom.engine.catalog.entries import DEMO_ID
+from greenroom.engine.catalog.folders import DEMO_ID
 from greenroom.tests.compat.client_table import HERE, Client, read_clients
 from greenroom.tests.compat.environments import command_of, search_path
 from greenroom.tests.compat.served_model import served_model

@@ -10,9 +10,9 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import batching, caches
-from greenroom.engine.loading.batching.invariance_check import distance
-from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
-from greenroom.engine.text.scheduler.prefill.prefill_runner import PrefillRunner
+from greenroom.engine.loading.invariance_check import distance
+from greenroom.engine.text.scheduler.prefill_policy import PrefillRequest
+from greenroom.engine.text.scheduler.prefill_runner import PrefillRunner
 from greenroom.tests.support.architectures.architecture_fields import NOT_MADE
 from greenroom.tests.support.architectures.architectures import make, make_folder, names
 from greenroom.tests.support.architectures.batching_trials import TOLERANCE, prefilled

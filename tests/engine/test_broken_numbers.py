@@ -8,9 +8,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.text.sampling.broken_rows import mark_broken, split_marks
-from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.sampling_parameters import mark_broken, split_marks
+from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines import text_engines

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events.events import Finished, PromptProgress
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.text_engines import Driver, expected, finished

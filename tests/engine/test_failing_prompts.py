@@ -9,14 +9,13 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.text.prefix_cache.disk.block import read_block, read_tensors, write_block
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.text.batch_cache import PrefilledSequences
+from greenroom.engine.text.prefix_cache.disk_files import read_block, read_tensors, write_block
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
-from greenroom.engine.text.scheduler.prefill.prefill_runner import PrefillRunner
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy, PrefillRequest
+from greenroom.engine.text.scheduler.prefill_runner import PrefillRunner
 from greenroom.schemas.events.events import Failed
 from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel

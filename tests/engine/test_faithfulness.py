@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.tests.support.architectures.recurrent_kinds import RECURRENT
 from greenroom.tests.support.engines.schedules import (
     OVERLAPPING,
@@ -150,7 +150,7 @@ def folder(request: pytest.FixtureRequest, tiny_model: Callable[..., Path]) -> I
 
 def test_a_lost_prompt_token_shows(folder: Path) -> None:
     """Planted fault: a prompt's prefill chunk starts one token late."""
-    from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
+    from greenroom.engine.text.scheduler.prefill_policy import PrefillRequest
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.sound.transcription.recognizers import single_pass_recognizer
+from greenroom.engine.sound.transcription import recognizers
 from greenroom.tests.support.sound import listening_trials
 from greenroom.tests.support.sound.listening_kinds import LISTENING_KINDS
 from greenroom.tests.support.sound.listening_trials import hear, listening_architectures
@@ -49,7 +49,7 @@ def test_a_table_reads_as_it_was_written() -> None:
 def test_it_writes_down_what_mlx_audio_does(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (single_pass_recognizer, listening_trials):  # tiny models never end on their own
+    for module in (recognizers, listening_trials):  # tiny models never end on their own
         monkeypatch.setattr(module, "MOST_TOKENS", 40)
     assert hear(architecture, tmp_path) == Outcome("equal")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, serving
 

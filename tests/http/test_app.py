@@ -10,7 +10,7 @@ import pytest
 import structlog
 import structlog.testing
 
-from greenroom.http.answering.protocols.absent_paths import ABSENT
+from greenroom.http.answering.protocols import ABSENT
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch
 
 CHAT = "/v1/chat/completions"
@@ -132,9 +132,7 @@ async def test_a_fault_of_ours_is_a_500_without_a_traceback(
     def break_down(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(
-        "greenroom.http.answering.requests.route_services.RouteServices.read_request", break_down
-    )
+    monkeypatch.setattr("greenroom.http.answering.route_services.RouteServices.read_request", break_down)
     with structlog.testing.capture_logs() as lines:
         answer = await fetch(server_without_model.server, "POST", CHAT, {})
     assert answer.status == 500

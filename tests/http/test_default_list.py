@@ -12,9 +12,7 @@ import trio
 from structlog.testing import capture_logs
 
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.profiles import Profile
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.actors.actor_systems import state
 from greenroom.tests.support.models.model_folders import make_model
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

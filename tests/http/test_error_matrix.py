@@ -18,7 +18,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

@@ -14,7 +14,7 @@ import pytest
 from quart import request
 
 from greenroom.actors.system import open_system
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
 from greenroom.schemas.settings.caller import Caller
 from greenroom.schemas.settings.settings import Settings

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from greenroom.schemas.events.events import Finished, QueueStatus, TextDelta
-from greenroom.schemas.messages.priority import MAX_PRIORITY
+from greenroom.schemas.messages.requests import MAX_PRIORITY
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually, generate, until
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving

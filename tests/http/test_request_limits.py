@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from greenroom.engine.media.audio.samples import MAX_SAMPLES, MAX_SECONDS
-from greenroom.engine.tokenizer.text_pieces import LONGEST_PIECE
-from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
-from greenroom.http.guard import form_reader, json_counter
-from greenroom.http.guard.decoded_object_budget import MAX_HELD
+from greenroom.engine.media.recordings import MAX_SAMPLES, MAX_SECONDS
+from greenroom.engine.tokenizer.reading_in_pieces import LONGEST_PIECE
+from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
+from greenroom.http.guard import forms, json_counter
+from greenroom.http.guard.forms import FILES_AT_MOST
+from greenroom.http.guard.json_counter import MAX_HELD
 from greenroom.http.guard.request_body import FURTHER_BYTES
-from greenroom.http.guard.upload_folder import FILES_AT_MOST
 from greenroom.http.media.fetcher import MAX_ADDRESSES
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
-from greenroom.http.openai.completions.completion_request import MAX_SCORED_TOKENS
+from greenroom.http.openai.completions import MAX_SCORED_TOKENS
 from greenroom.schemas.messages.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
-from greenroom.schemas.openai.completions import MAX_PROMPTS
+from greenroom.schemas.wire.openai_chat import MAX_PROMPTS
 
 LIMITS = {
     "levels of arrays": json_counter.MAX_DEPTH,
@@ -41,10 +41,10 @@ LIMITS = {
     "bytes that": FURTHER_BYTES,
     "decoded arrays and objects": MAX_HELD,
     "files of that size": FILES_AT_MOST,
-    "parts of a form": form_reader.MAX_PARTS,
-    "bytes of a form's field": form_reader.MAX_FIELD_BYTES,
-    "bytes of the head": form_reader.MAX_HEAD_BYTES,
-    "bytes a second": form_reader.SLOWEST,
+    "parts of a form": forms.MAX_PARTS,
+    "bytes of a form's field": forms.MAX_FIELD_BYTES,
+    "bytes of the head": forms.MAX_HEAD_BYTES,
+    "bytes a second": forms.SLOWEST,
     "seconds of a recording": MAX_SECONDS,
     "samples of a recording": MAX_SAMPLES,
 }

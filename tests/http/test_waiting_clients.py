@@ -17,11 +17,10 @@ import openai
 import trio
 from openai.types.responses import Response
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import TextDelta
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import generate, until
 from greenroom.tests.support.servers.http_servers import serving
 

@@ -7,8 +7,12 @@ from collections import defaultdict
 from pathlib import Path
 from typing import get_args
 
-from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType, VectorTraits
-from greenroom.schemas.models.capability_summary import capability_summary
+from greenroom.schemas.models.capabilities import (
+    CapabilityRecord,
+    ModelType,
+    VectorTraits,
+    capability_summary,
+)
 
 PAGE = (Path(__file__).parents[2] / "notes" / "kinds.md").read_text()
 

@@ -8,7 +8,7 @@ import attrs
 import pytest
 
 from greenroom.schemas.problems import MAX_DETAIL, MAX_PARAM, Problem, ProblemError
-from greenroom.schemas.wire import AtMost, WireError, make_wire_converter, structure
+from greenroom.schemas.wire.wire import AtMost, WireError, make_wire_converter, structure
 
 
 @attrs.frozen

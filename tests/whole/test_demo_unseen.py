@@ -7,7 +7,7 @@ import re
 import pytest
 import trio
 
-from greenroom.engine.catalog.entries import DEMO_FOLDER
+from greenroom.engine.catalog.folders import DEMO_FOLDER
 from greenroom.notes.demo_model.evaluate import Case, Outcome, evaluate
 from greenroom.notes.demo_model.unseen import UNSEEN
 from greenroom.schemas.settings.settings import Settings

@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.kinds.encoder_kinds import embedding_modules
-from greenroom.engine.catalog.kinds.libraries import library_folder
-from greenroom.engine.catalog.kinds.vision_kinds import vision_module
-from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
+from greenroom.engine.catalog.encoder_kinds import embedding_modules
+from greenroom.engine.catalog.kinds import vision_module, vlm_text_module
+from greenroom.engine.catalog.libraries import library_folder
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -30,19 +29,19 @@ STANDARD_LATER = {"compression"}
 """Standard library modules missing from the oldest supported Python."""
 
 REACHED = {
-    "av": ("engine/media/audio/containers.py", "av._core.__file__).av_max_alloc"),
+    "av": ("engine/media/recordings.py", "av._core.__file__).av_max_alloc"),
     "h11": ("http/transport/http11.py", "self.connection.our_state is h11.SEND_BODY"),
     "hypercorn": ("http/transport/http11.py", "class Http11(H11Protocol)"),
-    "jinja2": ("engine/tokenizer/rendering/bounded_environment.py", "def _parse("),
-    "llguidance": ("engine/grammar/vocabulary/c_interface.py", "ctypes.Structure"),
-    "mlx": ("engine/device/device_errors.py", r"\[METAL\]"),
-    "mlx-audio": ("engine/sound/speech/preparing/architectures.py", ".tts.models."),
-    "mlx-embeddings": ("engine/encoding/load_extra_encoder.py", "mlx_embeddings.utils"),
+    "jinja2": ("engine/tokenizer/bounded_environment.py", "def _parse("),
+    "llguidance": ("engine/grammar/c_interface.py", "ctypes.Structure"),
+    "mlx": ("engine/resources/device_errors.py", r"\[METAL\]"),
+    "mlx-audio": ("engine/sound/speech/abilities.py", ".tts.models."),
+    "mlx-embeddings": ("engine/encoding/load_encoder.py", "mlx_embeddings.utils"),
     "mlx-lm": ("engine/tokenizer/reading_in_pieces.py", "setattr(tokenizer_utils, name"),
-    "mlx-vlm": ("engine/catalog/kinds/vision_kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
-    "quart": ("http/transport/flow_controlled_body.py", "class FlowControlledRequest(TrioRequest)"),
+    "mlx-vlm": ("engine/catalog/kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
+    "quart": ("http/transport/request_connection.py", "class FlowControlledRequest(TrioRequest)"),
     "quart-trio": ("http/transport/request_connection.py", "(TrioASGIHTTPConnection)"),
-    "sqlite-utils": ("actors/store/database/sqlite_library.py", "sys.meta_path.insert"),
+    "sqlite-utils": ("actors/store/database_file.py", "sys.meta_path.insert"),
     "tokenizers": ("engine/tokenizer/reading_in_pieces.py", '"continuing_subword_prefix"'),
     "transformers": (
         "engine/tokenizer/reading_in_pieces.py",

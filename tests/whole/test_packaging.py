@@ -83,7 +83,7 @@ def test_the_wheel_holds_every_module_the_demo_model_and_the_pages(wheel: Path) 
     demo = {f"greenroom/engine/demo/model/{path.name}" for path in (ROOT / "engine/demo/model").iterdir()}
     assert "greenroom/engine/demo/model/model.safetensors" in demo
     typed = {f"greenroom/{folder}py.typed" for folder in ("", *(f"{room}/" for room in ROOMS))}
-    table = {"greenroom/engine/loading/batching/table.json"}
+    table = {"greenroom/engine/loading/batching_table.json"}
     folders = (ROOT / "http" / "pages" / name for name in ("site", "compressed"))
     files = (path for folder in folders for path in folder.rglob("*") if path.is_file())
     pages = {f"greenroom/{path.relative_to(ROOT)}" for path in files}

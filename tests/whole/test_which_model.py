@@ -13,7 +13,7 @@ SHARE = 0.85
 
 
 def test_each_model_fits_and_its_architecture_was_proved() -> None:
-    table = json.loads((ROOT / "engine/loading/batching/table.json").read_text(encoding="utf-8"))
+    table = json.loads((ROOT / "engine/loading/batching_table.json").read_text(encoding="utf-8"))
     for memory, (room, models) in SUGGESTED.items():
         gpu = memory * (2 / 3 if memory <= 36 else 3 / 4)
         assert abs(room - gpu * SHARE) < 0.5, memory

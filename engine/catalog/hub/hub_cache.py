@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.engine.catalog.files.json_files import read_optional
-from greenroom.engine.catalog.files.regular_files import read_regular
-from greenroom.engine.catalog.kinds.audio_kinds import audio_kind, name_by_fields
-from greenroom.engine.catalog.kinds.libraries import text_module
+from greenroom.engine.catalog.kinds import audio_kind, name_by_fields
+from greenroom.engine.catalog.libraries import text_module
+from greenroom.engine.catalog.model_files import read_optional, read_regular
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 """Pattern of hub ids, `owner/name`; a match cannot lead out of the cache folder."""
@@ -102,3 +102,32 @@ def _age(folder: Path) -> float:
         return -folder.stat().st_mtime
     except OSError:
         return 0.0
+
+
+_NAME = ".greenroom-unprobed"
+
+
+def mark_for_probe(hub_id: str) -> None:
+    """Let the model's first load in a server be followed by a probe; without effect if it is not cached."""
+    with contextlib.suppress(OSError):
+        _mark(hub_id).touch()
+
+
+def is_marked(hub_id: str) -> bool:
+    """Return whether a model's next load in a server is followed by a probe."""
+    return bool(HUB_ID.fullmatch(hub_id)) and _mark(hub_id).exists()
+
+
+def unmark(hub_id: str) -> bool:
+    """Remove a model's mark, and return whether it had one."""
+    if not HUB_ID.fullmatch(hub_id):
+        return False
+    try:
+        _mark(hub_id).unlink()
+    except OSError:
+        return False
+    return True
+
+
+def _mark(hub_id: str) -> Path:
+    return model_folder(hub_id, hub_cache_folder()) / _NAME

@@ -12,7 +12,7 @@ from typing import Protocol
 import attrs
 
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder, model_folder
-from greenroom.engine.catalog.hub.repository_lock import RepositoryLock
+from greenroom.engine.catalog.hub.snapshot import RepositoryLock
 from greenroom.schemas.problems import Problem, ProblemError
 
 

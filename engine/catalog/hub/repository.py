@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.hub.download_failures import describe_failure, is_unknown
-from greenroom.engine.catalog.hub.hub_cache import HUB_ID
+from greenroom.engine.catalog.hub.hub_cache import HUB_ID, find_cached_model, hub_cache_folder
 from greenroom.schemas.problems import Problem, ProblemError, unknown_to_hub
+from greenroom.schemas.protocols.download_protocol import FoundModel
 
 LISTING_SECONDS = 60.0
 """Longest wait for the hub's list of files."""
@@ -172,3 +173,104 @@ def check_path(path: str) -> None:
 
 def _shown(path: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in str(path)[:80])
+
+
+_LONGEST_REASON = 400
+"""Characters of a reason that the hub or a library has worded."""
+
+
+def describe_failure(error: Exception, source: str) -> str:
+    """Return the reason of a failed download, as a clause without a full stop.
+
+    Args:
+        error: Exception that huggingface_hub raised.
+        source: Address of the hub.
+    """
+    import httpx2
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        OfflineModeIsEnabled,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    match error:
+        case GatedRepoError():
+            return describe_refusal(403, source)
+        case RepositoryNotFoundError():
+            return describe_refusal(401, source)
+        case RevisionNotFoundError():
+            return f"{source} has no such revision of it"
+        case OfflineModeIsEnabled():
+            return "HF_HUB_OFFLINE forbids it"
+        case HfHubHTTPError() if error.response.status_code in (401, 403):
+            return describe_refusal(error.response.status_code, source)
+        case httpx2.TransportError():
+            return f"{source} cannot be reached ({_first_line(error)})"
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG):
+            return f"the disk takes no more ({error.strerror}); what has arrived is kept for the next try"
+    return _first_line(error)
+
+
+def is_unknown(error: Exception) -> bool:
+    """Return whether a download failed because the hub shows no model of that name."""
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
+    return isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError)
+
+
+def describe_refusal(status: int, source: str) -> str:
+    """Return the reason of a download that the hub does not allow, as a clause without a full stop.
+
+    Args:
+        status: 401 or 403.
+        source: Address of the hub.
+    """
+    if status == 403:
+        return f"its terms have to be accepted at {source}, and HF_TOKEN must be a token of who did"
+    return f"{source} has no model of that name, or it is private and HF_TOKEN does not open it"
+
+
+def _first_line(error: BaseException) -> str:
+    # A hub's own words could be of any length, and hold orders to the operator's terminal.
+    line = str(error).strip().partition("\n")[0][:_LONGEST_REASON]
+    return "".join(letter if letter.isprintable() else "?" for letter in line) or type(error).__name__
+
+
+SEARCH_SECONDS = 30.0
+"""Time limit of a search."""
+
+
+def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
+    """Return the models of MLX's library whose ids match words, the most downloaded first; blocks.
+
+    Raises:
+        ProblemError: 503 `search_failed`.
+    """
+    from huggingface_hub.utils import get_session, hf_raise_for_status
+
+    from greenroom.engine.catalog.hub.hub_session import bounded_session
+
+    source = hub_address()
+    asked = {"search": words, "filter": "mlx", "sort": "downloads", "limit": limit}
+    try:
+        with bounded_session(SEARCH_SECONDS, source):
+            # Not by the library's own list: where nobody answers, it asks six times and prints each.
+            answer = get_session().get(
+                f"{source}/api/models",
+                params={**asked, "expand": ["downloads", "likes", "gated"]},
+                headers={"authorization": f"Bearer {token}"} if (token := hub_token()) else {},
+            )
+            hf_raise_for_status(answer)
+            return tuple(_found(each) for each in answer.json()[:limit] if HUB_ID.fullmatch(each["id"]))
+    except Exception as error:  # the library passes on any error of its HTTP client
+        reason = describe_failure(error, source)
+        detail = f"Searching the hub failed: {reason}"
+        raise ProblemError(Problem(503, "search_failed", detail, retry_after=30)) from error
+
+
+def _found(entry: Mapping[str, Any]) -> FoundModel:
+    local = find_cached_model(entry["id"], hub_cache_folder()) is not None
+    downloads, likes = int(entry.get("downloads") or 0), int(entry.get("likes") or 0)
+    return FoundModel(entry["id"], downloads, likes, entry.get("gated") not in (None, False), local)

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from greenroom.engine.catalog.files.load_failures import failure_reason
-from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
-from greenroom.engine.loading.offline import FetchRefusedError, offline
-from greenroom.engine.memory.share import Share
+import mlx.core as mx
+
+from greenroom.engine.catalog.load_failures import (
+    failure_reason,
+    library_missing,
+    missing_module,
+    named_failures,
+)
+from greenroom.engine.loading.devices import use_device
+from greenroom.engine.loading.libraries import (
+    FetchRefusedError,
+    import_model_code,
+    named_load_errors,
+    offline,
+)
+from greenroom.engine.loading.read_weights import read_weights, recorded_files, weight_bytes
+from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.sound.sound_engine import SoundEngine
-from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech
-from greenroom.engine.sound.speech.speakers.speaker import Speaker
+from greenroom.engine.sound.speech.abilities import SpeechAbilities, check_speech_weights, find_abilities
+from greenroom.engine.sound.speech.speakers import AnySpeaker, KokoroSpeaker, PocketSpeaker, Speaker
+from greenroom.engine.sound.speech.speech_adapter import PreparedSpeech, SpeechAdapter
 from greenroom.engine.sound.speech.utterance import NotFiniteError, Utterance
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, model_broken
 
 log = get_logger(__name__)
@@ -94,3 +114,150 @@ class SpeechEngine(SoundEngine[Speaker, Utterance]):
                 400, "invalid_value", f"'{self._folder.name}' cannot speak this: {reason}", "input"
             )
         return Problem(500, "internal_error", "The speech of this text failed; see the server's log.")
+
+
+_LEAST_TRANSIENT = 32 << 20
+_MOST_TRANSIENT = 1 << 30
+"""Limit, in bytes, on the estimate of one piece's memory besides the weights.
+
+Below it, the estimate is the size of the weights (measured: Kokoro 1.5 times, Pocket TTS 0.2 times it).
+"""
+
+
+def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> SpeechAdapter:
+    """Return the adapter that prepares a model's requests.
+
+    Args:
+        model: The model's id, for errors.
+
+    Raises:
+        ProblemError: 501: a library is missing; 503: the architecture is not supported.
+    """
+    with named_failures(folder, model), offline():
+        return SpeechAdapter(model, find_abilities(folder, record.architecture))
+
+
+def open_speech_engine(load: ModelLoad) -> SpeechEngine:
+    """Load a model's weights and its engine, confined to this thread.
+
+    Raises:
+        ProblemError: 501, 503 `load_failed`; 507: there is not enough memory for the weights.
+        LoadAbandonedError: The load was abandoned.
+    """
+    use_device(load.settings)
+    with load.open_share() as (share, charge):
+        with named_load_errors(load.folder), offline():
+            abilities = find_abilities(load.folder, load.record.architecture)
+            model = _load_model(load, abilities, charge)
+            speaker = open_speaker(model, load.folder, abilities)
+        transient = min(max(share.weights, _LEAST_TRANSIENT), _MOST_TRANSIENT)
+        return SpeechEngine(
+            speaker, load.folder, share, transient, load.clock, partial(forget_codecs, type(model))
+        )
+
+
+def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[int], None]) -> Any:
+    check_speech_weights(load.folder)
+    with recorded_files(load.is_abandoned) as files:
+        model = load_speaking_model(load.folder, abilities.architecture)
+    mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
+    charge(weight_bytes(model) + codec_bytes(model, abilities.architecture))
+    read_weights(model, files, load.progress, load.is_abandoned)
+    return model
+
+
+def open_speaker(model: Any, folder: Path, abilities: SpeechAbilities) -> Speaker:
+    """Return the speaker of a loaded model."""
+    match abilities.architecture:
+        case "pocket_tts":
+            return PocketSpeaker(model)
+        case "kokoro":
+            return KokoroSpeaker(model, folder)
+        case _:
+            return AnySpeaker(model, abilities)
+
+
+_NAMED_TOKENIZER = frozenset({"llama", "outetts"})
+"""Architectures whose code downloads the tokenizer of another repository, even if the folder has one."""
+
+
+def load_speaking_model(folder: Path, architecture: str) -> Any:
+    """Return the library's model, with the architecture given: the library would guess it from the path.
+
+    Args:
+        architecture: The library's name of the architecture.
+    """
+    download_codec(architecture)
+    if architecture in _NAMED_TOKENIZER:
+        return _load_with_own_tokenizer(folder, architecture)
+    load_lazily = import_model_code("mlx_audio.tts.utils").load_model
+    return load_lazily(folder, lazy=True, model_type=architecture, model_name_parts=[])
+
+
+def _load_with_own_tokenizer(folder: Path, architecture: str) -> Any:
+    """Load as the library's `base_load_model` does, but with the tokenizer of the model's own folder."""
+    library = import_model_code("mlx_audio.utils")
+    module = import_model_code(f"mlx_audio.tts.models.{architecture}")
+    config = {**library.load_config(folder), "model_path": str(folder), "tokenizer_name": str(folder)}
+    model = module.Model(module.ModelConfig.from_dict(config))
+    weights = model.sanitize(library.load_weights(folder))
+    library.apply_quantization(model, config, weights, getattr(model, "model_quant_predicate", None))
+    model.load_weights(list(weights.items()), strict=True)
+    model.eval()
+    return model
+
+
+# Audio codecs that a speech model uses beside its own weights.
+#
+# For some architectures, the library's code loads a codec at import, into a variable of its module. So the
+# codec is no parameter of the model, and it stays in memory when the model is unloaded.
+
+_NAMED = {"outetts": "mlx-community/dac-speech-24khz-1.5kbps"}
+"""Codec repositories that an architecture's code loads only with the first text."""
+
+
+def download_codec(architecture: str) -> Path | None:
+    """Return the folder of the codec that an architecture loads later, after a download; None if it has none.
+
+    Raises:
+        huggingface_hub.errors.LocalEntryNotFoundError: It is not in the cache, and there is no network.
+    """
+    if (codec := _NAMED.get(architecture)) is None:
+        return None
+    from huggingface_hub import snapshot_download
+
+    return Path(snapshot_download(repo_id=codec, allow_patterns=["*.safetensors", "*.json"]))
+
+
+def codec_bytes(model: Any, architecture: str) -> int:
+    """Return the bytes of the codecs that a model uses, read or not."""
+    read = sum(weight_bytes(codec) for module in _modules(type(model)) for codec in _codecs_of(module))
+    folder = download_codec(architecture)
+    return (
+        read if folder is None else read + sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    )
+
+
+def forget_codecs(code: type[Any]) -> None:
+    """Remove a model's code from the imported modules, so that its codecs can be freed.
+
+    Args:
+        code: The library's class of the model.
+    """
+    for module in _modules(code):
+        if any(_codecs_of(module)):
+            package = module.__name__.rpartition(".")[0]
+            for name in (module.__name__, package):
+                sys.modules.pop(name, None)
+
+
+def _modules(code: type[Any]) -> Iterator[ModuleType]:
+    if (module := sys.modules.get(code.__module__)) is not None:
+        yield module
+
+
+def _codecs_of(module: ModuleType) -> Iterator[Any]:
+    """Yield the models among a module's variables."""
+    import mlx.nn as nn
+
+    return (value for value in vars(module).values() if isinstance(value, nn.Module))

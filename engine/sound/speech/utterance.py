@@ -6,14 +6,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import av
 import numpy as np
+from av.error import BlockingIOError as NothingYet
+from av.error import EOFError as Ended
+from av.filter import Graph
 
-from greenroom.engine.fairness.time_budget import TimeBudget
-from greenroom.engine.sound.speech.chunk_joiner import ChunkJoiner
-from greenroom.engine.sound.speech.playback_buffer import PlaybackBuffer
-from greenroom.engine.sound.speech.preparing.prepared_speech import PreparedSpeech, Samples
-from greenroom.engine.sound.speech.speakers.speaker import Speaker, Spoken
-from greenroom.engine.sound.speech.tempo import TempoFilter
+from greenroom.engine.resources.fair_queue import TimeBudget
+from greenroom.engine.sound.speech.speakers import Speaker, Spoken
+from greenroom.engine.sound.speech.speech_adapter import PreparedSpeech, Samples
 from greenroom.schemas.events.events import (
     Finished,
     FinishReason,
@@ -163,3 +164,140 @@ class Utterance:
 
 class NotFiniteError(Exception):
     """Raised for audio with NaN or infinity: the weights are broken, or their precision is too low."""
+
+
+_SLOWEST = 0.5
+"""Lowest tempo one `atempo` filter supports; slower rates chain two."""
+_BEHIND_SECONDS = 0.5
+"""Seconds of silence appended at the end, so that the filter drops them instead of speech."""
+
+
+class TempoFilter:
+    """Converts speech to another tempo.
+
+    Args:
+        rate: Sample rate in Hz.
+        tempo: Tempo factor; 2 is twice as fast.
+    """
+
+    def __init__(self, rate: int, tempo: float) -> None:
+        self._rate = rate
+        self._tempo = tempo
+        self._position = self._heard = 0
+        self._graph = Graph()
+        source = self._graph.add_abuffer(sample_rate=rate, format="flt", layout="mono")
+        stages = [tempo] if tempo >= _SLOWEST else [_SLOWEST, tempo / _SLOWEST]
+        filters = [self._graph.add("atempo", f"{stage:.6f}") for stage in stages]
+        self._graph.link_nodes(source, *filters, self._graph.add("abuffersink")).configure()
+
+    def push(self, samples: Samples) -> Samples:
+        """Return the output that is ready after these samples."""
+        if not len(samples):
+            return samples
+        frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="flt", layout="mono")
+        frame.sample_rate = self._rate
+        frame.pts = self._position
+        self._position += len(samples)
+        self._graph.push(frame)
+        return self._pull()
+
+    def finish(self) -> Samples:
+        """Return the rest, so that the total length is exact."""
+        left = round(self._position / self._tempo) - self._heard
+        if not self._position:
+            return np.zeros(0, np.float32)
+        behind = self.push(np.zeros(round(self._rate * self._tempo * _BEHIND_SECONDS), np.float32))
+        self._graph.push(None)
+        return np.concatenate([behind, self._pull()])[: max(0, left)]
+
+    def _pull(self) -> Samples:
+        pulled = np.concatenate([np.zeros(0, np.float32), *self._frames()])
+        self._heard += len(pulled)
+        return pulled
+
+    def _frames(self) -> Iterator[Samples]:
+        while True:
+            try:
+                frame = self._graph.pull()
+            except (NothingYet, Ended):
+                return
+            assert isinstance(frame, av.AudioFrame)
+            yield frame.to_ndarray().reshape(-1).astype(np.float32)
+
+
+FADE_SECONDS = 0.005
+"""Length of each fade in seconds. A cross-fade would shorten the speech; separate fades keep its length."""
+
+
+class ChunkJoiner:
+    """Joins pieces that arrive in chunks; start and end of the whole speech are not faded.
+
+    Args:
+        rate: Sample rate in Hz.
+    """
+
+    def __init__(self, rate: int) -> None:
+        count = max(1, round(rate * FADE_SECONDS))
+        self._rising: Samples = np.square(np.sin(np.linspace(0, np.pi / 2, count, dtype=np.float32)))
+        self._held: Samples = np.zeros(0, np.float32)
+        self._position: int | None = None
+
+    def push(self, samples: Samples) -> Samples:
+        """Return the samples that can be played now; the piece's last milliseconds are held back."""
+        joined = np.concatenate([self._held, self._fade_in(samples)])
+        kept = min(len(joined), len(self._rising))
+        self._held = joined[len(joined) - kept :]
+        return joined[: len(joined) - kept]
+
+    def end_piece(self, last: bool) -> Samples:
+        """Return the rest of the piece, faded out unless it is the last one."""
+        held, self._held = self._held, np.zeros(0, np.float32)
+        if not last:
+            held = held * self._rising[: len(held)][::-1]
+            self._position = 0
+        return held
+
+    def _fade_in(self, samples: Samples) -> Samples:
+        """Return the next samples of a piece, faded in at its beginning."""
+        if self._position is None:
+            return samples
+        ramp = self._rising[self._position : self._position + len(samples)]
+        self._position += len(ramp)
+        if self._position >= len(self._rising):
+            self._position = None
+        return np.concatenate([samples[: len(ramp)] * ramp, samples[len(ramp) :]])
+
+
+LONGEST_HOLD = 0.1
+"""Longest time in seconds that samples are held back: those held at the end must still be encoded then."""
+_HELD_OF_LEAD = 0.25
+
+
+class PlaybackBuffer:
+    """Decides when to send the next samples; every delivery takes the GIL from the model.
+
+    Args:
+        clock: Monotonic clock in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began: float | None = None
+        self._last = 0.0
+        self._given = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """True if samples should be sent now: the first ones, and those that the playback will soon need."""
+        if self._began is None:
+            return True
+        now = self._clock()
+        lead = self._given - (now - self._began)
+        return now - self._last >= min(LONGEST_HOLD, lead * _HELD_OF_LEAD)
+
+    def give(self, seconds: float) -> None:
+        """Record that `seconds` of audio were sent."""
+        self._last = self._clock()
+        if self._began is None:
+            self._began = self._last
+        self._given += seconds

@@ -6,20 +6,19 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
-from greenroom.engine.catalog.files.fingerprint import fingerprint
-from greenroom.engine.device.device_errors import synchronize_streams
-from greenroom.engine.memory.available_memory import available_memory
-from greenroom.engine.memory.device_memory import main_memory
-from greenroom.engine.memory.held_memory import HeldMemory, HeldPiece
-from greenroom.engine.text.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, token_hash
-from greenroom.engine.text.prefix_cache.disk.index import DiskIndex, DiskMatch
-from greenroom.engine.text.prefix_cache.memory.kv_tensors import LayerTensors
-from greenroom.engine.text.prefix_cache.memory.tier import MemoryTier
-from greenroom.engine.text.prefix_cache.memory.tree import PrefixTree
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.catalog.model_files import fingerprint
+from greenroom.engine.resources.device_errors import synchronize_streams
+from greenroom.engine.resources.device_memory import available_memory, main_memory
+from greenroom.engine.resources.held_memory import HeldMemory, HeldPiece
+from greenroom.engine.text.prefix_cache.disk_files import CacheBlock, HostTensor, HostTensors, token_hash
+from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors
+from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, PrefixTree
+from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskMatch
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import Settings
 
@@ -162,3 +161,65 @@ def _copied(block: CacheBlock, arrays: LayerTensors) -> HeldPiece:
 
 def _copy(view: HostTensor) -> HostTensor:
     return HostTensor(view.dtype, view.words.copy())
+
+
+class StoredTier(Protocol):
+    """Prefixes of one model outside MLX, for prompts without an adapter; used on the model's thread.
+
+    Attributes:
+        hits: Number of prompts with a longer prefix here than in memory.
+        misses: Number of prompts without.
+        is_on_disk: True if prefixes are read from files.
+    """
+
+    is_on_disk: bool
+    hits: int
+    misses: int
+
+    @property
+    def pending(self) -> bool:
+        """True if `advance` has work to do."""
+
+    def match(self, tokens: bytes) -> DiskMatch:
+        """Return the longest stored prefix of a prompt, given as packed token ids."""
+
+    def read(self, block: CacheBlock) -> Future[HostTensors | None]:
+        """Start reading a block; the result is None if it is gone."""
+
+    def move(self, block: CacheBlock, insert: Callable[[], bool]) -> bool:
+        """Insert all of a block's tokens into the memory tier; return whether they fit.
+
+        A tier in main memory then keeps the block no more.
+
+        Args:
+            insert: Function that inserts them, and returns whether they fit.
+        """
+
+    def abandon(self, reading: Future[HostTensors | None]) -> None:
+        """Disable matches until a slow read is done."""
+
+    def record_use(self, match: DiskMatch) -> None:
+        """Record the use of blocks."""
+
+    def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
+        """Record that a prefix is in the memory tier."""
+
+    def advance(self, *, idle: bool) -> None:
+        """Continue pending reads and writes of cache blocks, without blocking.
+
+        Raises:
+            RuntimeError: The device has failed, so that the data may be wrong.
+        """
+
+    def drop(self) -> None:
+        """Drop blocks that may be wrong after a failure, and store no more."""
+
+    def close(self, memory: MemoryTier, seconds: float) -> None:
+        """Store the prefixes that are worth keeping, before the memory tier is cleared.
+
+        Args:
+            seconds: Timeout in seconds.
+
+        Raises:
+            RuntimeError: The device has failed; doubtful blocks are dropped instead.
+        """

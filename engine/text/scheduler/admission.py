@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import chain
 
 import attrs
 
-from greenroom.engine.text.batch.parallel_samples import parallel_samples_of, with_parallel_samples
-from greenroom.engine.text.memory.kv_memory import KvMemory
-from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
-from greenroom.engine.text.scheduler.preemption import Preemption, displaced_by, held_rows
-from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
-from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
-from greenroom.engine.text.sequences.failures import SequenceFailures
-from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.resources.fair_queue import FairQueue, Holdings
+from greenroom.engine.text.kv_memory import KvMemory
+from greenroom.engine.text.parallel_samples import parallel_samples_of, with_parallel_samples
+from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.running_batches import RunningBatches
+from greenroom.engine.text.sequence import Sequence, SequenceFailures
 from greenroom.schemas.events.statistics import AdmissionStatistics
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_CHUNK_TOKENS = 2048
@@ -249,3 +250,251 @@ def _fits_alone(sequence: Sequence, memory: KvMemory) -> bool:
     nbytes = size_model.nbytes(1, memory.prompt_room(tokens), min(tokens, MAX_CHUNK_TOKENS))
     nbytes += sequence.features.nbytes if sequence.features is not None else 0
     return nbytes * (1 + size_model.largest_layer_share) <= capacity
+
+
+# Preemption: releases caches of running sequences for the memory of the next step, or for other clients.
+#
+# A sequence of the client with the most rows is preempted: its cache is released, and it resumes later from
+# its own tokens. A sequence that does not fit even alone ends.
+
+MAX_RESERVED_TOKENS = 1024
+"""Most output tokens to reserve memory for in advance; few answers are longer."""
+
+
+class Preemption:
+    """Reserves the memory of each decode step, and preempts sequences if there is too little.
+
+    Args:
+        waiting: Queue of the requests that wait for memory.
+        admitted: Entries of the sequences that run, by serial; shared with admission control.
+
+    Attributes:
+        max_reserved_tokens: Maximum number of output tokens to reserve memory for in advance.
+        preempted: Number of preemptions.
+        cut: Number of answers that ended because they did not fit even alone.
+    """
+
+    def __init__(
+        self,
+        memory: KvMemory,
+        prefill: PrefillQueue,
+        batches: RunningBatches,
+        waiting: WaitingQueue,
+        admitted: dict[int, QueueEntry],
+    ) -> None:
+        self.max_reserved_tokens = MAX_RESERVED_TOKENS
+        self.preempted = self.cut = 0
+        self._memory = memory
+        self._prefill = prefill
+        self._batches = batches
+        self._waiting = waiting
+        self._admitted = admitted
+
+    def reserve_step(self) -> list[Sequence]:
+        """Reserve the memory of the next step; return sequences that must end because they can never fit."""
+        while growing := self._batches.growing():
+            usages = [batch.growth.usage(self._memory.size_model) for batch in growing]
+            if self._memory.reserve_temporary(sum(usage.copied for usage in usages)):
+                break
+            growth = sum(usage.growth for usage in usages)
+            if self._memory.reserve_temporary_evicting(growth + max(usage.largest_layer for usage in usages)):
+                for batch in growing:
+                    batch.growth.grow(self._batches.lookahead)
+                break
+            batches = self._batches
+            if batches.release_drafts() or batches.release_copies() or batches.compact():
+                continue
+            if ended := self._preempt_one():
+                return ended
+        return []
+
+    def preempt(self, entry: QueueEntry) -> None:
+        """Release a running sequence's cache; it is recomputed later."""
+        sequence = entry.sequence
+        prefilling = self._prefill.preempt(sequence)
+        sequence.on_its_own = sequence.on_its_own or sequence.sampled > 0 or not prefilling
+        self._batches.preempt(sequence)
+        self._memory.release(sequence)
+        del self._admitted[sequence.serial]
+        self.enqueue(entry)
+        self._batches.record_memory()
+        self._batches.compact()
+
+    def enqueue(self, entry: QueueEntry, *, counted: bool = True) -> None:
+        """Queue a sequence to be recomputed later.
+
+        Args:
+            counted: True to count and log it as a preemption; False if it waits to spare copies.
+        """
+        sequence = entry.sequence
+        entry.preempt(self.max_reserved_tokens)
+        self._waiting.add(entry)
+        if counted:
+            self.preempted += 1
+            sequence.metrics.preempt()
+            log.info(
+                "preempted", request_id=sequence.request_id, choice=sequence.index, tokens=sequence.generated
+            )
+
+    def _preempt_one(self) -> list[Sequence]:
+        """Preempt a sequence, or stop the only one if it can never fit; return the sequences to end."""
+        entry = first_to_preempt(self._admitted.values())
+        sequence = entry.sequence
+        alone = all(len(batch.sequences) == 1 for batch in self._batches)
+        if len(self._admitted) > 1 or not alone or self._memory.share.others_running():
+            self.preempt(entry)
+            return []
+        for batch in self._batches:
+            batch.remove(sequence)  # awaits drafted tokens, so it must precede the count below
+        self.cut += 1
+        log.info("answer cut", request_id=sequence.request_id, tokens=sequence.sampled, reason="memory")
+        sequence.max_tokens = sequence.sampled
+        return [sequence] if sequence.sampled == sequence.generated else []
+
+
+def held_rows(admitted: Iterable[QueueEntry]) -> Holdings:
+    """Count the rows that each client's admitted sequences use."""
+    return Holdings((entry.client, entry.choices) for entry in admitted)
+
+
+def first_to_preempt(
+    admitted: Collection[QueueEntry], size: Callable[[QueueEntry], int] = lambda entry: entry.choices
+) -> QueueEntry:
+    """Return the entry to preempt first.
+
+    It belongs to the client with the most rows; among those, entries that outgrew their reservation come
+    first, then the most recently started. So an answer can always use its full reservation.
+
+    Args:
+        size: Function that measures entries instead of their numbers of rows.
+    """
+    held = Holdings((entry.client, size(entry)) for entry in admitted)
+    return max(admitted, key=lambda entry: (held.of(entry.client), entry.is_overdrawn, entry.sequence.serial))
+
+
+def displaced_by(
+    waiting: QueueEntry,
+    admitted: Iterable[QueueEntry],
+    missing: int,
+    own: int,
+    size: Callable[[QueueEntry], int] = lambda entry: entry.choices,
+) -> list[QueueEntry]:
+    """Return the entries to preempt for a waiting one; none if its client would then hold more than theirs.
+
+    Args:
+        missing: Rows or bytes that it lacks.
+        own: Rows or bytes that it is to have.
+        size: Function that returns the rows or bytes of an admitted entry.
+    """
+    staying, displaced = list(admitted), list[QueueEntry]()
+    while missing > 0:
+        if not staying:
+            return []
+        richest = first_to_preempt(staying, size)
+        held = Holdings((entry.client, size(entry)) for entry in staying)
+        if held.lead(richest.client, waiting.client) < size(richest) + own:
+            return []
+        staying.remove(richest)
+        displaced.append(richest)
+        missing -= size(richest)
+    return displaced
+
+
+@attrs.define(eq=False)
+class QueueEntry:
+    """A sequence's entry in the waiting queue, kept while the sequence runs.
+
+    Args:
+        tokens: Tokens per choice for which memory is reserved while it runs.
+        choices: Number of parallel samples that start with it.
+        passed: Number of entries that have passed it since they fit into memory and it did not.
+    """
+
+    sequence: Sequence
+    client: str = ""
+    conversation: str = ""
+    tokens: int = 0
+    choices: int = 1
+    passed: int = 0
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """True once the sequence has outgrown its reserved tokens."""
+        return self.sequence.length > self.tokens
+
+    def preempt(self, max_reserved_tokens: int) -> None:
+        """Preempt the sequence; it is later recomputed from its prompt and the tokens generated so far."""
+        sequence = self.sequence
+        sequence.preempt()
+        rest = min(sequence.max_tokens - sequence.generated, max_reserved_tokens)
+        self.tokens = len(sequence.prefill_tokens) + rest
+
+
+class WaitingQueue:
+    """Waiting requests: those of the client that holds the fewest rows are first.
+
+    Among these, preempted sequences resume first, the oldest before the others, then clients and
+    conversations take turns.
+    """
+
+    def __init__(self) -> None:
+        self._preempted: list[QueueEntry] = []
+        self._new: FairQueue[QueueEntry] = FairQueue(
+            remaining=lambda entry: len(entry.sequence.prefill_tokens),
+            conversation=lambda entry: entry.conversation,
+        )
+
+    def __len__(self) -> int:
+        return len(self._preempted) + len(self._new)
+
+    def add(self, entry: QueueEntry) -> None:
+        """Add a new request or a preempted sequence."""
+        if entry.sequence.preempted:
+            self._preempted.append(entry)
+            self._preempted.sort(key=lambda preempted: preempted.sequence.serial)
+        else:
+            self._new.add(entry)
+
+    def __iter__(self) -> Iterator[QueueEntry]:
+        return chain(self._preempted, self._new)
+
+    def peek(self, held: Holdings | None = None, passed: Collection[QueueEntry] = ()) -> QueueEntry | None:
+        """Return the next entry.
+
+        Args:
+            held: Rows that each client holds; None if all waiting entries fit, so that the order does not
+                matter.
+            passed: Entries that do not fit into memory now, and are passed over.
+        """
+        waiting = [entry for entry in self if entry not in passed]
+        if held is None or not waiting:
+            return next(iter(waiting), None)
+        fewest = min(held.of(entry.client) for entry in waiting)
+        first = [entry for entry in waiting if held.of(entry.client) == fewest]
+        resumed = next((entry for entry in first if entry.sequence.preempted), None)
+        return resumed or self._new.choose(first)
+
+    def pop(self, entry: QueueEntry) -> None:
+        """Remove an admitted entry."""
+        if entry in self._preempted:
+            self._preempted.remove(entry)
+        else:
+            self._new.charge([entry], entry.tokens * entry.choices)
+            self._new.remove(entry)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Remove a sequence's entry, if there is one."""
+        self._preempted = [entry for entry in self._preempted if entry.sequence is not sequence]
+        for entry in [entry for entry in self._new if entry.sequence is sequence]:
+            self._new.remove(entry)
+
+
+def conversation_key(request: InferenceRequest) -> str:
+    """Return the key of the request's conversation; empty if the request has no user message.
+
+    No protocol identifies conversations, but every turn repeats the first user message.
+    """
+    if not isinstance(request.input, ChatInput):
+        return ""
+    opening = next((message for message in request.input.messages if message.role == "user"), None)
+    return f"{hash(opening.content):x}" if opening is not None else ""

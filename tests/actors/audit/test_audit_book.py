@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.actors.audit.audit_book import MAX_ROWS, MAX_TEXT, REFUSED_SHARE, AuditBook
+from greenroom.actors.records.audit import MAX_ROWS, MAX_TEXT, REFUSED_SHARE, AuditBook
 from greenroom.schemas.events.events import Timing, Usage
 from greenroom.schemas.protocols.model_protocol import RequestEnded
 

@@ -14,16 +14,14 @@ import pytest
 import structlog.testing
 import trio
 
-from greenroom.actors.audit.audit_book import MAX_ROWS, AuditBook
-from greenroom.actors.audit.audit_writer import AuditWriter
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers
-from greenroom.actors.store.answers import ask_store
-from greenroom.actors.store.database.capacity import Capacity
-from greenroom.actors.store.database.connection import PAGE, Connection
+from greenroom.actors.records.audit import MAX_ROWS, AuditBook, AuditWriter
+from greenroom.actors.store.audit_table import AuditTable
+from greenroom.actors.store.connection import PAGE, Capacity, Connection
 from greenroom.actors.store.store import Store
-from greenroom.actors.store.tables.audit_table import AuditTable
-from greenroom.schemas.audit import AuditFilter, AuditRow
+from greenroom.actors.store.tables import ask_store
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.stored import AuditFilter, AuditRow
 
 DAY = 86_400.0
 

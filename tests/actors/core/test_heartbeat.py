@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.actors.core.heartbeat import SILENT_TICKS, Heartbeat
+from greenroom.actors.core.worker_thread import SILENT_TICKS, Heartbeat
 
 
 def checks_until_silent(heartbeat: Heartbeat, most: int = 5 * SILENT_TICKS) -> int | None:

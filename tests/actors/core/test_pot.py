@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from greenroom.actors.core.pot import Pot, share_left
-from greenroom.actors.responses.runs import MAX_BACKGROUND_RUNS
-from greenroom.http.guard.decoded_object_budget import MAX_HELD
+from greenroom.actors.responses.run import MAX_BACKGROUND_RUNS
+from greenroom.http.guard.json_counter import MAX_HELD
 from greenroom.schemas.protocols.download_protocol import MAX_PULLS
 from greenroom.schemas.settings.settings import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.actors.core.replacements import (
+from greenroom.actors.core.worker_thread import (
     FRESH_DEATHS,
     MAX_REPLACED,
     MAX_REPLACED_FOR_CODE,
@@ -12,7 +12,7 @@ from greenroom.actors.core.replacements import (
     Replacements,
     Verdict,
 )
-from greenroom.engine.device.device_crashes import Crash
+from greenroom.engine.resources.device_errors import Crash
 
 DYING = DeviceReport(Crash.DEVICE)
 WORN = DeviceReport(Crash.DEVICE, computed=True)

@@ -8,8 +8,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from greenroom.actors.core.reply import Grant, ReplyStream
-from greenroom.actors.core.reply_buffer import ReplyBuffer
+from greenroom.actors.core.reply import Grant, ReplyBuffer, ReplyStream
 from greenroom.schemas.events.events import (
     Finished,
     PromptProgress,

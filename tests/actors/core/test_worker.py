@@ -19,13 +19,19 @@ import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.heartbeat import SILENT_TICKS, Heartbeat
-from greenroom.actors.core.replacements import MAX_REPLACED, DeviceReport
 from greenroom.actors.core.worker import JobCrashed, JobEnd, Workers, WorkerSilent, WorkersStatistics
-from greenroom.actors.core.worker_thread import STACK_BYTES, Purpose, Worker
+from greenroom.actors.core.worker_thread import (
+    MAX_REPLACED,
+    SILENT_TICKS,
+    STACK_BYTES,
+    DeviceReport,
+    Heartbeat,
+    Purpose,
+    Worker,
+)
 from greenroom.actors.system import open_system
-from greenroom.engine.device.device_crashes import Crash
 from greenroom.engine.loading import devices
+from greenroom.engine.resources.device_errors import Crash
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Panic

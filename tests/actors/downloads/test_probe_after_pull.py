@@ -9,8 +9,8 @@ import trio
 import trio.testing
 
 from greenroom.actors.core.ref import Inbox
-from greenroom.actors.downloads.probe_after_pull import PulledProbes
-from greenroom.engine.catalog.hub.probe_mark import is_marked, unmark
+from greenroom.actors.downloads.upkeep import PulledProbes
+from greenroom.engine.catalog.hub.hub_cache import is_marked, unmark
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
 NAME = "org/chat"

@@ -15,7 +15,7 @@ import structlog
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import open_system
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.catalog.files.fingerprint import fingerprint
+from greenroom.engine.catalog.model_files import fingerprint
 from greenroom.engine.loading import devices
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Failed, Finished

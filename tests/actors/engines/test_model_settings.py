@@ -9,8 +9,7 @@ import attrs
 
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 
 

@@ -12,15 +12,15 @@ import pytest
 import structlog
 import trio
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.read_capabilities import read_working_space
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.read_only import read_working_space
+from greenroom.actors.store.tables import Tables
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.load_size import LEAST_MEASURED, LoadSize, load_size
 from greenroom.http.command_line import EngineModels
 from greenroom.schemas.events.events import Finished, TextDelta
-from greenroom.schemas.models.working_space import WorkingSpace
+from greenroom.schemas.models.capabilities import WorkingSpace
 from greenroom.schemas.protocols.model_protocol import Trimmed
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded
 from greenroom.schemas.settings.settings import Settings

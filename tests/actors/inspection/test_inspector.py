@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.actors.inspection.inspector import Inspector, inspection_body
+from greenroom.actors.records.inspector import Inspector, inspection_body
 from greenroom.schemas.events.events import Finished, TextDelta, Usage
 
 

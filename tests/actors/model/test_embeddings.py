@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import trio
 
-from greenroom.actors.pool.planning import pool_state
+from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.engine.encoding import row_queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from greenroom.actors.model.event_coalescer import MIN_INTERVAL, EventCoalescer
+from greenroom.actors.model.model_loop import MIN_INTERVAL, EventCoalescer
 from greenroom.schemas.events.events import (
     Finished,
     InferenceEvent,

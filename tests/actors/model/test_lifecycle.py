@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.model.lifecycle import ImpossibleTransition, Lifecycle
+from greenroom.actors.model.model import ImpossibleTransition, Lifecycle
 from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 
 IDLE, DOWNLOADING, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState

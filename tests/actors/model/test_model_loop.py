@@ -12,13 +12,11 @@ from queue import SimpleQueue
 import attrs
 import pytest
 
-from greenroom.actors.core.heartbeat import Heartbeat
-from greenroom.actors.core.replacements import DeviceReport
+from greenroom.actors.core.worker_thread import DeviceReport, Heartbeat
 from greenroom.actors.engines.engines import Engines, ModelFiles
-from greenroom.actors.model.loop_commands import Submit
-from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped
-from greenroom.engine.loading.batching import background_check, cached_results, decide_batching
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
+from greenroom.actors.model.model_loop import LoopEnded, LoopReport, ModelLoop, Stepped, Submit
+from greenroom.engine.loading import batching, batching_table
+from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -60,14 +58,14 @@ class Pauses:
 
 @pytest.fixture
 def pauses(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pauses:
-    monkeypatch.setattr(decide_batching, "table", dict)
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(batching, "table", dict)
+    monkeypatch.setattr(batching, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(batching, "SHARE_OF_LOAD", 0.0)
     # On a busy machine the check would pause for minutes, split its passes, or give up.
-    monkeypatch.setattr(background_check, "_REST", 0)
-    monkeypatch.setattr(background_check, "PIECE", math.inf)
-    monkeypatch.setattr(background_check, "MAX_PASS_SECONDS", math.inf)
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
+    monkeypatch.setattr(batching, "_REST", 0)
+    monkeypatch.setattr(batching, "PIECE", math.inf)
+    monkeypatch.setattr(batching, "MAX_PASS_SECONDS", math.inf)
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     made = Pauses(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))
     _record(monkeypatch, made)
@@ -104,7 +102,7 @@ def test_a_request_waits_for_one_pass_at_most_and_a_pause_for_no_request(pauses:
     pauses.submit("second")
     assert pauses.order.get(timeout=60) == "second"
     assert pauses.finished() == "second"
-    assert [found.complete for found in cached_results._of_this_process.values()] == [True]
+    assert [found.complete for found in batching_table._of_this_process.values()] == [True]
     pauses.loop.abandon()
     end = pauses.ends.get(timeout=60)
     assert attrs.evolve(end, freed=None) == LoopEnded(device=DeviceReport(computed=True))

@@ -10,9 +10,9 @@ import pytest
 import structlog
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.model.loop_commands import Command, Resume, Submit
+from greenroom.actors.model.model_loop import Command, Resume, Submit
 from greenroom.actors.model.model_requests import ModelRequests
-from greenroom.actors.model.preparations import Preparation
+from greenroom.actors.model.running_requests import Preparation
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedPrompt

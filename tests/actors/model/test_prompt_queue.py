@@ -16,11 +16,13 @@ from greenroom.schemas.messages.requests import (
     ChatInput,
     EmbeddingInput,
     InferenceRequest,
+    JsonSchemaFormat,
+    LarkFormat,
     RawInput,
     RequestInput,
+    ResponseFormat,
     ScoreInput,
 )
-from greenroom.schemas.messages.response_format import JsonSchemaFormat, LarkFormat, ResponseFormat
 from greenroom.schemas.model_key import ModelKey
 
 SHORT, LONG = MAX_SHORT, MAX_SHORT + 1

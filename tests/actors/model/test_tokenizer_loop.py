@@ -10,12 +10,12 @@ import attrs
 import numpy as np
 import pytest
 
-from greenroom.actors.core.heartbeat import Heartbeat
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.core.worker_thread import Heartbeat
 from greenroom.actors.engines.engine_protocol import CooperativeAdapter, CooperativeRenderer
 from greenroom.actors.engines.engines import Engines, ModelFiles, OpenedModel
-from greenroom.actors.model.preparations import Preparation
-from greenroom.actors.model.tokenizer_loop import PromptPrepared, TokenizerLoop, TokenizerReport
+from greenroom.actors.model.preparer import PromptPrepared, TokenizerLoop, TokenizerReport
+from greenroom.actors.model.running_requests import Preparation
 from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,

@@ -8,17 +8,9 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.pool.planning.apply_event import apply
-from greenroom.actors.pool.planning.decisions import Plan, Reason, Refusal
-from greenroom.actors.pool.planning.eviction_policy import (
-    LARGE,
-    MAX_ATTEMPTS,
-    MEMORY_TIMEOUT,
-    next_expiry,
-    plan,
-)
-from greenroom.actors.pool.planning.pool_events import Decided, HeldReleased, KeepAliveSet, RequestsLeft
-from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
+from greenroom.actors.pool.eviction_policy import LARGE, MAX_ATTEMPTS, MEMORY_TIMEOUT, next_expiry, plan
+from greenroom.actors.pool.pool_events import Decided, HeldReleased, KeepAliveSet, RequestsLeft, apply
+from greenroom.actors.pool.pool_state import ModelUse, Plan, PoolState, Reason, Refusal, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 

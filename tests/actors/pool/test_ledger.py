@@ -5,13 +5,12 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.pool.ledger import MAX_STRANGERS, Ledger
-from greenroom.actors.pool.planning.pool_events import PinSet, PoolEvent
-from greenroom.actors.pool.planning.pool_state import PoolState
+from greenroom.actors.pool.pool_events import PinSet, PoolEvent
+from greenroom.actors.pool.pool_state import PoolState
 from greenroom.actors.pool.residence_rules import KeepAliveWishes, ResidenceRule, rule_for
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.actors.pool.test_replay import replay
 
 A, B = ModelKey("a"), ModelKey("b")

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.pool.memory_reading import MIN_AGE, MemoryReading
+from greenroom.actors.pool.ledger import MIN_AGE, MemoryReading
 
 
 @given(st.floats(0, 2), st.lists(st.floats(0, 1), min_size=1, max_size=200))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.core.watchers import MOST_UNREAD
-from greenroom.actors.pool.ledger import Ledger
-from greenroom.actors.pool.memory_reading import MemoryReading
-from greenroom.actors.pool.planning.load_plan import plan_load
-from greenroom.actors.pool.planning.pool_events import MemoryRead, Reported
-from greenroom.actors.pool.planning.pool_state import ModelUse, PoolState, Residency
+from greenroom.actors.core.reply import MOST_UNREAD, ReplyStream
+from greenroom.actors.pool.eviction_policy import plan_load
+from greenroom.actors.pool.ledger import Ledger, MemoryReading
+from greenroom.actors.pool.pool_events import MemoryRead, Reported
 from greenroom.actors.pool.pool_overview import PoolOverview
+from greenroom.actors.pool.pool_state import ModelUse, PoolState, Residency
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.models.memory_need import MemoryNeed, memory_need
+from greenroom.schemas.models.model_description import MemoryNeed, memory_need
 from greenroom.schemas.protocols.model_protocol import LoadProgress
-from greenroom.schemas.protocols.operator_protocol import LoadPlan, ModelNews, WatchModels
+from greenroom.schemas.protocols.pool_protocol import LoadPlan, ModelNews, WatchModels
 from greenroom.schemas.settings.settings import Settings
 
 A, B, C = map(ModelKey, "abc")

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, QueueStatus, TextDelta
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.protocols.operator_protocol import LoadPlan, PlanLoad
-from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
+from greenroom.schemas.protocols.pool_protocol import DescribeModel, LoadPlan, ModelDescriptions, PlanLoad
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (

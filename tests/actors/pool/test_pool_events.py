@@ -10,10 +10,8 @@ import attrs
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.pool.planning.apply_event import apply
-from greenroom.actors.pool.planning.decisions import Plan, Reason, Refusal
-from greenroom.actors.pool.planning.eviction_policy import MAX_ATTEMPTS, MEMORY_TIMEOUT, next_expiry, plan
-from greenroom.actors.pool.planning.pool_events import (
+from greenroom.actors.pool.eviction_policy import MAX_ATTEMPTS, MEMORY_TIMEOUT, next_expiry, plan
+from greenroom.actors.pool.pool_events import (
     ActorStopped,
     Configured,
     Decided,
@@ -28,8 +26,9 @@ from greenroom.actors.pool.planning.pool_events import (
     RequestsFailed,
     RequestsLeft,
     UnloadAsked,
+    apply,
 )
-from greenroom.actors.pool.planning.pool_state import PoolState, Residency
+from greenroom.actors.pool.pool_state import Plan, PoolState, Reason, Refusal, Residency
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import insufficient_memory

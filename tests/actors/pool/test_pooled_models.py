@@ -13,8 +13,8 @@ from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
+from greenroom.actors.pool.model_record import PooledModel
 from greenroom.actors.pool.pool import Pool
-from greenroom.actors.pool.pooled_model import PooledModel
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.actors.system import open_system

@@ -11,10 +11,9 @@ import attrs
 import structlog
 import trio
 
-from greenroom.actors.pool.planning.apply_event import apply
-from greenroom.actors.pool.planning.eviction_policy import plan
-from greenroom.actors.pool.planning.pool_events import Decided, PoolEvent
-from greenroom.actors.pool.planning.pool_state import PoolState, Residency
+from greenroom.actors.pool.eviction_policy import plan
+from greenroom.actors.pool.pool_events import Decided, PoolEvent, apply
+from greenroom.actors.pool.pool_state import PoolState, Residency
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import NoRoomError

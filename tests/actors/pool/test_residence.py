@@ -16,10 +16,10 @@ import pytest
 import structlog
 import trio
 
-from greenroom.actors.core.ask_actor import answer_or_failed
+from greenroom.actors.core.ref import answer_or_failed
 from greenroom.actors.engines.engine_protocol import Engine
-from greenroom.actors.pool.lease import Granted
-from greenroom.actors.pool.planning.pool_state import PoolState
+from greenroom.actors.pool.pool_state import PoolState
+from greenroom.actors.pool.tickets import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
@@ -32,8 +32,7 @@ from greenroom.schemas.protocols.pool_protocol import (
     PoolStatus,
     UnloadModel,
 )
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.actors.pool.test_replay import events_in, replay
 from greenroom.tests.support.actors.actor_systems import (

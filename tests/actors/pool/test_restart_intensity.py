@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.actors.pool.restart_intensity import RestartIntensity
+from greenroom.actors.pool.residence_rules import RestartIntensity
 
 
 def test_a_model_that_keeps_failing_is_left_alone_until_the_period_is_over() -> None:

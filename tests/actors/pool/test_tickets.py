@@ -6,8 +6,8 @@ import pytest
 
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.tickets import Ticket, TicketQueue
-from greenroom.engine.fairness.client_shares import Holdings
-from greenroom.schemas.messages.priority import AGEING, MAX_PRIORITY, PROBE
+from greenroom.engine.resources.fair_queue import Holdings
+from greenroom.schemas.messages.requests import AGEING, MAX_PRIORITY, PROBE
 
 
 def ticket(slots: int = 1, client: str = "", since: float = 0.0) -> tuple[Ticket, ReplyStream[object]]:

@@ -10,17 +10,15 @@ import attrs
 import structlog
 import trio
 
-from greenroom.actors.core.ask_actor import answer_or_failed
+from greenroom.actors.core.ref import answer_or_failed
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_size import load_size
-from greenroom.engine.loading.pinned_models import why_pins_do_not_fit
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.loading.load_size import load_size, why_pins_do_not_fit
 from greenroom.schemas.events.events import Failed, Finished, TextDelta
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, UnloadModel
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     answer,
@@ -98,7 +96,7 @@ async def test_an_unload_during_a_load_serves_those_who_wait_for_it_and_loads_no
 
 
 async def test_what_an_unload_leaves_in_memory_is_named(models: tuple[str, ...], monkeypatch: Any) -> None:
-    from greenroom.engine.memory import residence
+    from greenroom.engine.resources import residence
 
     kept: list[Any] = []
     note = residence.Residence.add_weights

@@ -12,12 +12,12 @@ import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.lease import Granted
-from greenroom.actors.pool.waiting_time import MAX_RETRY
+from greenroom.actors.pool.model_record import MAX_RETRY
+from greenroom.actors.pool.tickets import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Failed, Finished, QueueStatus, TextDelta
-from greenroom.schemas.messages.priority import BACKGROUND, PROBE
+from greenroom.schemas.messages.requests import BACKGROUND, PROBE
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import Acquire, PoolMessage

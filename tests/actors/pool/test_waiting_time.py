@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.actors.pool.waiting_time import MAX_RETRY, RETRY_UNKNOWN, WaitingTime, seconds_until_retry
+from greenroom.actors.pool.model_record import MAX_RETRY, RETRY_UNKNOWN, WaitingTime, seconds_until_retry
 
 
 def test_waiting_times_are_told_once_there_is_something_to_go_by() -> None:

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 
 from greenroom.actors.requests.generation import Generation
-from greenroom.actors.store.read_capabilities import read_capabilities
+from greenroom.actors.store.read_only import read_capabilities
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.files.fingerprint import fingerprint
-from greenroom.engine.probe.formats import WEATHER
+from greenroom.engine.catalog.model_files import fingerprint
+from greenroom.engine.probe.probe import WEATHER
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, ToolCallDelta
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel
+from greenroom.schemas.protocols.pool_protocol import Probed, ProbeModel
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import status
 from greenroom.tests.support.models.calling_models import CallingModel, make_calling_model

@@ -13,8 +13,7 @@ from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.protocols.pool_protocol import Drain, Drained
-from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel, ProbeProgress
+from greenroom.schemas.protocols.pool_protocol import Drain, Drained, Probed, ProbeModel, ProbeProgress
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import answer, eventually, state, status
 from greenroom.tests.support.models.tiny_models import TinyModel

@@ -12,8 +12,7 @@ import trio
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, TextDelta
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
     answer,

@@ -8,7 +8,7 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.actors.responses.event_encoding import decode_events, encode_events
+from greenroom.actors.responses.event_log import decode_events, encode_events
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,

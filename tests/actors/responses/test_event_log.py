@@ -7,8 +7,7 @@ import random
 import trio
 import trio.testing
 
-from greenroom.actors.responses.event_log import EventLog
-from greenroom.actors.responses.handles import Subscription
+from greenroom.actors.responses.event_log import EventLog, Subscription
 from greenroom.schemas.events.events import Failed, ReasoningDelta, TextDelta
 from greenroom.schemas.problems import internal_error
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEvent, RunStarted

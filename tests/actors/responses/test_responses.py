@@ -8,7 +8,7 @@ import attrs
 import pytest
 import trio
 
-from greenroom.actors.responses.handles import ConversationLock, Subscribed
+from greenroom.actors.responses.event_log import ConversationLock, Subscribed
 from greenroom.actors.responses.responses import Responses
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent

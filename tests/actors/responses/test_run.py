@@ -9,8 +9,14 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.actors.responses.run import HEARTBEAT, NEWS_INTERVAL, Run
-from greenroom.actors.responses.run_lifecycle import TRANSITIONS, ImpossibleTransition, check_step
+from greenroom.actors.responses.run import (
+    HEARTBEAT,
+    NEWS_INTERVAL,
+    TRANSITIONS,
+    ImpossibleTransition,
+    Run,
+    check_step,
+)
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.actors.responses.run import Run
-from greenroom.actors.responses.runs import MAX_BACKGROUND_RUNS, Runs
+from greenroom.actors.responses.run import MAX_BACKGROUND_RUNS, Run, Runs
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.responses_protocol import StartRun
 from greenroom.tests.actors.responses.test_run import write

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pytest
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.database.database_file import MEMORY
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.database_file import MEMORY
+from greenroom.actors.store.tables import Tables
 
 
 @pytest.fixture

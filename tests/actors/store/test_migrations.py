@@ -10,14 +10,12 @@ from pathlib import Path
 import attrs
 import pytest
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.check_database import check_database
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.database.database_file import MEMORY, UnusableDatabase
-from greenroom.actors.store.database.migrations import SET, check_version, load_migrations, share_storage
-from greenroom.actors.store.database.sqlite_library import import_sqlite_utils
-from greenroom.actors.store.read_capabilities import read_working_space
-from greenroom.schemas.models.working_space import WorkingSpace
+from greenroom.actors.store.connection import Connection, check_database
+from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, import_sqlite_utils
+from greenroom.actors.store.migrations import SET, check_version, load_migrations, share_storage
+from greenroom.actors.store.read_only import read_working_space
+from greenroom.actors.store.tables import Tables
+from greenroom.schemas.models.capabilities import WorkingSpace
 from greenroom.tests.support.actors.stored_records import PROBED, completion, conversation, item, response
 
 WRITTEN = (

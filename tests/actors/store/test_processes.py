@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.database.server_locks import has_server
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.live_servers import has_server
+from greenroom.actors.store.tables import Tables
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.store_process import LARGE, StoreProcess, store_process
 

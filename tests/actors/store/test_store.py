@@ -18,14 +18,12 @@ import pytest
 import sqlite_utils
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.store import connection as connections
 from greenroom.actors.store import store_loop
-from greenroom.actors.store.answers import Run, Tables, ask_store, ask_store_or_failed
-from greenroom.actors.store.database import connection as connections
-from greenroom.actors.store.database.capacity import Capacity
-from greenroom.actors.store.database.check_database import check_database
-from greenroom.actors.store.database.connection import BUSY_TIMEOUT, Connection
-from greenroom.actors.store.database.database_file import UnusableDatabase, prepare_file
+from greenroom.actors.store.connection import BUSY_TIMEOUT, Capacity, Connection, check_database
+from greenroom.actors.store.database_file import UnusableDatabase, prepare_file
 from greenroom.actors.store.store_loop import Job
+from greenroom.actors.store.tables import Run, Tables, ask_store, ask_store_or_failed
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError

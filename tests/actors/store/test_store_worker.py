@@ -12,9 +12,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from greenroom.actors.core.supervised_worker import MAX_HUNG
-from greenroom.actors.store.answers import Run, Tables, ask_store_or_failed
-from greenroom.actors.store.store_worker import MAX_WAITING
+from greenroom.actors.core.worker import MAX_HUNG
+from greenroom.actors.store.store import MAX_WAITING
+from greenroom.actors.store.tables import Run, Tables, ask_store_or_failed
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import Problem

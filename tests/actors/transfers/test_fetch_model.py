@@ -20,7 +20,7 @@ import trio
 from greenroom.actors.transfers.fetch_model import RESERVED_BYTES, DiskRoom, Wish, fetch_model
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model
 from greenroom.engine.catalog.hub.removal import Removal, plan_removal
-from greenroom.schemas.download import Download
+from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.tests.support.servers.hub_server import COMMIT, Fault, Hub, digest_of, open_hub
@@ -478,7 +478,7 @@ async def test_a_fetch_and_a_deletion_of_one_model_keep_apart(cache: Path, hub: 
 DIE_WHILE_DELETING = """
 import os, signal, sys
 from pathlib import Path
-from greenroom.engine.catalog.hub.repository_lock import RepositoryLock
+from greenroom.engine.catalog.hub.snapshot import RepositoryLock
 
 RepositoryLock("org/model", Path(sys.argv[1])).delete()
 os.kill(os.getpid(), signal.SIGKILL)

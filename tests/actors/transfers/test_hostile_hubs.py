@@ -16,7 +16,8 @@ import pytest
 import trio
 
 from greenroom.actors.transfers.fetch_model import Wish, fetch_model
-from greenroom.engine.catalog.hub import repository, search
+from greenroom.engine.catalog.hub import repository
+from greenroom.engine.catalog.hub import repository as search
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.servers.hub_server import COMMIT, digest_of
 

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.models.capabilities import CapabilityRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.catalog.catalog import Catalog
-from greenroom.engine.catalog.entries import DEMO_ID, CatalogEntry
+from greenroom.engine.catalog.folders import DEMO_ID, CatalogEntry
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model
 from greenroom.schemas.problems import Problem
 from greenroom.tests.support.models.model_folders import make_cached, make_model

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.catalog.description import describe
-from greenroom.engine.catalog.entries import CatalogEntry
+from greenroom.engine.catalog.folders import CatalogEntry
 
 
 def test_a_model_is_described_by_its_files(tiny_model: Callable[..., Path]) -> None:

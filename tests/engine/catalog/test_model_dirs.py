@@ -11,8 +11,7 @@ import structlog
 
 from greenroom.actors.engines.engines import Engines
 from greenroom.engine.catalog.catalog import Catalog
-from greenroom.engine.catalog.entries import CatalogEntry
-from greenroom.engine.catalog.model_dirs import ModelDirs
+from greenroom.engine.catalog.folders import CatalogEntry, ModelDirs
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.model_folders import make_cached, make_model
 

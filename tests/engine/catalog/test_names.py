@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.catalog import Catalog
-from greenroom.engine.catalog.entries import CatalogEntry
-from greenroom.engine.catalog.names import find_conflict
+from greenroom.engine.catalog.catalog import Catalog, find_conflict
+from greenroom.engine.catalog.folders import CatalogEntry
 from greenroom.tests.support.models.model_folders import make_model
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.engine.catalog.files.fingerprint import fingerprint
-from greenroom.engine.catalog.probed_record import with_findings
+from greenroom.engine.catalog.description import with_findings
+from greenroom.engine.catalog.model_files import fingerprint
 from greenroom.schemas.models.capabilities import (
     PROBE_VERSION,
     CapabilityRecord,

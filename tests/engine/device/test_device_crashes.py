@@ -10,7 +10,7 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.device.device_crashes import Crash, crash_of, find_late_crash
+from greenroom.engine.resources.device_errors import Crash, crash_of, find_late_crash
 from greenroom.schemas.problems import ProblemError, load_failed
 
 FAILED = "[METAL] Command buffer execution failed: "

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.device.device_errors import (
+from greenroom.engine.resources.device_errors import (
     DeviceError,
     check_device,
     is_device_error,

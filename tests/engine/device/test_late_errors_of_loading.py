@@ -14,16 +14,16 @@ import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.device.device_errors import is_device_error
-from greenroom.engine.encoding import first_passes
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.encoding import encoder_engine
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching import cached_results, decide_batching
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
-from greenroom.engine.loading.batching.check_results import CheckResults
-from greenroom.engine.loading.batching.invariance_check import InvarianceCheck
+from greenroom.engine.loading import batching, batching_table
+from greenroom.engine.loading.batching import BackgroundCheck
+from greenroom.engine.loading.batching_table import CheckResults
+from greenroom.engine.loading.invariance_check import InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.device_errors import is_device_error
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make
@@ -91,9 +91,9 @@ def folder(
 def test_no_engine_comes_of_a_load_in_which_the_device_has_failed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)  # more time, more launches
-    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
-    monkeypatch.setattr(first_passes, "_LONGEST", math.inf)  # likewise, a slow moment leaves passes out
+    monkeypatch.setattr(batching, "MIN_SECONDS", 0.0)  # more time, more launches
+    monkeypatch.setattr(batching, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(encoder_engine, "_LONGEST", math.inf)  # likewise, a slow moment leaves passes out
     account = MemoryAccount()
     launches = count_launches(monkeypatch, lambda: open_on(account, folder).close())
     for spoiled in {1, 2, launches // 2, launches - 1, launches} - {0}:
@@ -115,7 +115,7 @@ class Memory:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         self._process: dict[str, CheckResults] = {}
         self._folder = folder
-        monkeypatch.setattr(cached_results, "_of_this_process", self._process)
+        monkeypatch.setattr(batching_table, "_of_this_process", self._process)
         monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
 
     @property
@@ -130,8 +130,8 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Memory:
     """Start without results for any model, and without a time limit of the check."""
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 600.0)
-    monkeypatch.setattr(decide_batching, "table", dict)
+    monkeypatch.setattr(batching, "MIN_SECONDS", 600.0)
+    monkeypatch.setattr(batching, "table", dict)
     return Memory(monkeypatch, tmp_path / "cache")
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import attrs
 import pytest
 
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.tests.support.engines.late_errors import LateError

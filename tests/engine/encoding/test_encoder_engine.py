@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.encoding import pass_memory
-from greenroom.engine.memory.share import Share
+from greenroom.engine.encoding import row_queue
+from greenroom.engine.resources.account import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.problems import ProblemError
@@ -163,6 +163,6 @@ def test_what_mlx_keeps_for_reuse_stays_bounded(embedder: Embedder, monkeypatch:
     embedder.embed(random_texts(80))
     kept = mx.get_cache_memory()
     mx.clear_cache()
-    monkeypatch.setattr(pass_memory, "MAX_KEPT", kept // 10)
+    monkeypatch.setattr(row_queue, "MAX_KEPT", kept // 10)
     embedder.embed(random_texts(80))
     assert mx.get_cache_memory() <= kept // 10

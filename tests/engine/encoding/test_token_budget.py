@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenroom.engine.encoding.first_passes import measure_passes
+from greenroom.engine.encoding.encoder_engine import measure_passes
+from greenroom.engine.encoding.row_queue import LONGEST, TARGET, TokenBudget
 from greenroom.engine.encoding.rows import Row, Values
-from greenroom.engine.encoding.token_budget import LONGEST, TARGET, TokenBudget
 from greenroom.schemas.events.result_events import Score
 
 WAIT = 0.25

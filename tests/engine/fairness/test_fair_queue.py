@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from greenroom.engine.fairness.fair_queue import FairQueue
+from greenroom.engine.resources.fair_queue import FairQueue
 
 NameSource = Callable[[], str]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.engine.fairness.client_shares import Holdings
+from greenroom.engine.resources.fair_queue import Holdings
 
 
 def test_made_up_keys_make_no_client_seem_to_hold_less_than_another_address() -> None:

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from greenroom.engine.fairness import preparation_steps
-from greenroom.engine.fairness.preparation_steps import PENDING, PreparationSteps, StepSemaphore, run_to_end
+from greenroom.engine.resources import preparation_steps
+from greenroom.engine.resources.preparation_steps import PENDING, PreparationSteps, StepSemaphore, run_to_end
 
 
 class TimedSemaphore(threading.BoundedSemaphore):

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import attrs
 
-from greenroom.engine.fairness.fair_queue import FairQueue
+from greenroom.engine.resources.fair_queue import FairQueue
 
 
 @attrs.frozen

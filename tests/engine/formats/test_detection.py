@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.formats.detection import detect_reasoning_parser, detect_tool_parser
-from greenroom.engine.formats.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
+from greenroom.engine.formats.registry import (
+    FURTHER_NAMES,
+    TOOL_PARSERS,
+    detect_reasoning_parser,
+    detect_tool_parser,
+    make_tool_parser,
+)
 from greenroom.schemas.models.capabilities import CapabilityRecord
 
 RECORD = CapabilityRecord("text", "default", "qwen3", 4096)

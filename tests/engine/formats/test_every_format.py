@@ -9,11 +9,9 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.engine.formats.description.call_format import TemplateWords
-from greenroom.engine.formats.detection import detect_tool_parser
-from greenroom.engine.formats.registry import FORMATS, make_tool_parser
-from greenroom.engine.parsers.markers import TOOL_NAME
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.formats.call_format import TemplateWords
+from greenroom.engine.formats.registry import FORMATS, detect_tool_parser, make_tool_parser
+from greenroom.engine.parsers.parser import TOOL_NAME, ParsedCall
 from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, collect_calls
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WEATHER, WRITTEN

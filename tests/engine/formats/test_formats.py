@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from greenroom.engine.formats.registry import FURTHER_NAMES, TOOL_PARSERS, make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
 from greenroom.tests.support.parsers.tool_call_examples import CLOCK, PARIS, TOOLS, WRITTEN

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from greenroom.engine.formats.json_calls.json_blocks import JSON_BLOCKS
-from greenroom.engine.formats.named_calls.functionary import FunctionaryV32Parser
+from greenroom.engine.formats.functionary import FunctionaryV32Parser
+from greenroom.engine.formats.json_blocks import JSON_BLOCKS
 from greenroom.engine.formats.registry import make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, parse_case
 from greenroom.tests.support.parsers.tool_call_examples import extract_in_any_pieces as extract
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.constraint_cache import ConstraintCache
-from greenroom.engine.grammar.matching.compiled_constraint import CompiledConstraint
-from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat
+from greenroom.engine.grammar.compiler import ConstraintCache
+from greenroom.engine.grammar.matcher_state import CompiledConstraint
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 

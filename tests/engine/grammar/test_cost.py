@@ -11,10 +11,9 @@ from tokenizers import Tokenizer
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matching.batch_masks import apply_masks, compute_masks
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.engine.grammar.matching.token_mask import TokenMask
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.masks import TokenMask
+from greenroom.engine.grammar.matcher import Matcher, apply_masks, compute_masks
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 from greenroom.tests.support.grammars.json_schemas import LONG_ARRAY
 from greenroom.tests.support.models.large_vocabulary import large_tokenizer

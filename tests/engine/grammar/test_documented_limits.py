@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from greenroom.engine.grammar.cost import limits
+from greenroom.engine.grammar import limits
 
 GUIDE = Path(__file__).resolve().parents[3] / "notes" / "structured-output.md"
 

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.matcher import Matcher
 from greenroom.schemas.events.events import Failed, Finished, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat, RegexFormat
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat, RegexFormat
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.engines.text_engines import Driver, loaded
 from greenroom.tests.support.grammars.grammar_walks import accepted_prefix, validate

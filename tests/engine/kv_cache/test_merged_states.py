@@ -11,11 +11,10 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.loading.batching.invariance_check import distance
-from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
-from greenroom.engine.loading.batching_patches.ragged_rows import RaggedRows
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.loading.batching_patches import RaggedRows, patch_for_batching
+from greenroom.engine.loading.invariance_check import distance
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.running_batches import BatchPolicy
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.architectures.batching_trials import TOLERANCE, prefilled

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.quantized_caches import BatchedQuantizedCache, QuantizedCache
-from greenroom.engine.kv_cache.quantized_layer import QuantizedLayer
+from greenroom.engine.kv_cache.quantization import BatchedQuantizedCache, QuantizedCache, QuantizedLayer
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.schedules import (

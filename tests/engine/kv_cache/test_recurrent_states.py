@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.running_batches import BatchPolicy
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.architectures.recurrent_kinds import RECURRENT
 from greenroom.tests.support.engines.schedules import soak_only

@@ -11,8 +11,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.loading.batching_patches.known_faults import KNOWN_FAULTS, KnownFault
-from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
+from greenroom.engine.loading.batching_patches import KNOWN_FAULTS, KnownFault, patch_for_batching
 from greenroom.tests.support.engines.schedules import soak_only
 
 TinyModel = Callable[..., Path]

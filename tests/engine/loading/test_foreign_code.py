@@ -13,8 +13,8 @@ import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_adapter
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.foreign_code import ForeignCodeError, allow_foreign_code
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.loading.load_model import ForeignCodeError, allow_foreign_code
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 

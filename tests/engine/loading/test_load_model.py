@@ -13,16 +13,16 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.devices import computes_on_gpu
-from greenroom.engine.loading.load_errors import LoadAbandonedError
+from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.load_size import FIRST_TOKENS, load_size
 from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.setting_groups import Dtype
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.speed import Dtype
 
 TinyModel = Callable[..., Path]
 

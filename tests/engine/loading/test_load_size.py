@@ -12,15 +12,14 @@ import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.load_size import FIRST_TOKENS, load_size
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.schemas.settings.setting_groups import MEGABYTE, Dtype
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.speed import Dtype
 
 KINDS = (
     "text:qwen3",

@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from greenroom.engine.loading.offline import FetchRefusedError, offline
+from greenroom.engine.loading.libraries import FetchRefusedError, offline
 
 
 def connect() -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.catalog.kinds.vision_kinds import vision_module
+from greenroom.engine.catalog.kinds import vision_module
 from greenroom.engine.loading import devices
-from greenroom.engine.sound.transcription.preparing.architectures import SINGLE_PASS
+from greenroom.engine.sound.transcription.transcription_adapter import SINGLE_PASS
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.platforms.gpus import METAL, pretend_gpu
@@ -47,7 +47,7 @@ KNOWN: Mapping[str, str] = {
     "mlx_vlm/generate/audio.py": OWN_LOOP,
     "mlx_vlm/generate/common.py": OWN_LOOP,
     "mlx_vlm/generate/diffusion.py": OWN_LOOP,
-    "mlx_vlm/models/deepseek_v41/engram.py": "replaced by engine/vision/engram_rows.py",
+    "mlx_vlm/models/deepseek_v41/engram.py": "replaced by engine/vision/vision_language_model.py",
     "mlx_vlm/models/minimax_h3/audio_vae.py": OTHER_TASK,
     "mlx_vlm/models/minimax_h3/packing.py": OTHER_TASK,
     "mlx_vlm/models/minimax_h3/processing.py": OTHER_TASK,

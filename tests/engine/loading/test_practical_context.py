@@ -5,9 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_size import load_size
-from greenroom.engine.loading.practical_context import practical_context
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.loading.load_size import load_size, practical_context
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.loading.stated_sizes import check_sizes
+from greenroom.engine.loading.weight_files import check_sizes
 
 SHAPES = {
     **{f"model.layers.{layer}.mlp.down_proj.weight": (64, 128) for layer in range(24)},

@@ -8,8 +8,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
 
 LIMIT = 1000
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.memory import available_memory as module
-from greenroom.engine.memory.available_memory import available_memory
+from greenroom.engine.resources import device_memory as module
+from greenroom.engine.resources.device_memory import available_memory
 
 MEMINFO = "MemTotal:       16000 kB\nMemFree:          100 kB\nMemAvailable:     4000 kB\n"
 

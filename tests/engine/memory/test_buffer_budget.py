@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.buffer_budget import BufferBudget
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.buffer_budget import BufferBudget
 
 LIMIT = 1000
 QUARTER = 250

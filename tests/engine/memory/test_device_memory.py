@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.device.device_information import buffer_limit, page_bytes
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.memory.device_memory import default_memory, main_memory
+from greenroom.engine.resources.device_errors import buffer_limit, page_bytes
+from greenroom.engine.resources.device_memory import default_memory, main_memory
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.platforms.gpus import CUDA, GIGABYTE, METAL, pretend_gpu
 

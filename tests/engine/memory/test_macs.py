@@ -8,12 +8,11 @@ import attrs
 import pytest
 import structlog
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.operator.vision import check_vision
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.operator import check_vision
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.share import Share
-from greenroom.engine.memory.weights import need_within, set_limits
+from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.residence import need_within, set_limits
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.response_format import Constraint, RegexFormat
+from greenroom.schemas.messages.requests import Constraint, RegexFormat
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, QuantizedCacheModel, expected, loaded
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.residence import Residence
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.residence import Residence
 
 MEGABYTE = 1 << 20
 

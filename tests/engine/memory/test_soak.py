@@ -12,7 +12,7 @@ import attrs
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.generation import GenerationParameters

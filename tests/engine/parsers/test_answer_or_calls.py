@@ -6,8 +6,7 @@ import pytest
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
-from greenroom.engine.parsers.parser_events import ParserEvent
-from greenroom.engine.parsers.tool_call_parser import Release
+from greenroom.engine.parsers.parser import ParserEvent, Release
 from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_calls
 from greenroom.tests.support.parsers.tool_call_examples import PARIS, TOOLS, WRITTEN

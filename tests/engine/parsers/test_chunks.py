@@ -14,16 +14,17 @@ from greenroom.engine.formats.registry import (
     make_reasoning_parser,
     make_tool_parser,
 )
-from greenroom.engine.parsers.parser_events import (
+from greenroom.engine.parsers.json_values import JsonScanner
+from greenroom.engine.parsers.parser import (
     CallArguments,
     CallEnd,
     CallName,
     ParserEvent,
     PlainText,
     ReasoningText,
+    Release,
+    ToolCallStream,
 )
-from greenroom.engine.parsers.tool_call_parser import Release, ToolCallStream
-from greenroom.engine.parsers.values.json_scanner import JsonScanner
 from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_reasoning
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 

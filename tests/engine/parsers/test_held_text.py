@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parser import ParsedCall, Release
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
-from greenroom.engine.parsers.tool_call_parser import Release
-from greenroom.engine.text.sequences.answer_text import AnswerText
+from greenroom.engine.text.sequence_outputs import AnswerText
 from greenroom.engine.tokenizer.detokenizer import BoundedDetokenizer
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
-from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.messages.messages import ControlToken
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS

@@ -6,7 +6,7 @@ import pytest
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.schemas.messages.control_tokens import ControlToken
+from greenroom.schemas.messages.messages import ControlToken
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN

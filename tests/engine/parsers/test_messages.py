@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.formats.detection import detect_reasoning_parser
+from greenroom.engine.formats.registry import detect_reasoning_parser
 from greenroom.tests.support.parsers.model_outputs import parse_case
 from greenroom.tests.support.parsers.tool_call_examples import WRITTEN
 

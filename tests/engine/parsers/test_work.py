@@ -17,8 +17,7 @@ from greenroom.engine.formats.registry import (
     make_reasoning_parser,
     make_tool_parser,
 )
-from greenroom.engine.parsers.reasoning_parser import ReasoningStream
-from greenroom.engine.parsers.tool_call_parser import ToolCallStream
+from greenroom.engine.parsers.parser import ReasoningStream, ToolCallStream
 from greenroom.tests.support.parsers.model_outputs import collect_calls
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 

@@ -6,16 +6,21 @@ from collections.abc import Sequence
 
 import pytest
 
-from greenroom.engine.formats.description.call_format import CallFormat
+from greenroom.engine.formats.call_format import CallFormat
 from greenroom.engine.formats.registry import (
     FORMATS,
     REASONING_PARSERS,
     make_reasoning_parser,
     make_tool_parser,
 )
-from greenroom.engine.parsers.null import NullReasoningParser
-from greenroom.engine.probe.formats import choose_reasoning_parser, choose_tool_parser, reasons
-from greenroom.engine.probe.questions import Answer, Question
+from greenroom.engine.parsers.parser import NullReasoningParser
+from greenroom.engine.probe.probe import (
+    Answer,
+    Question,
+    choose_reasoning_parser,
+    choose_tool_parser,
+    reasons,
+)
 from greenroom.schemas.events.events import Finished, FinishReason, Usage
 from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.probe.encoder_probe import EmbeddingProbe, RerankProbe
-from greenroom.engine.probe.probe_image import probe_image
-from greenroom.engine.probe.questions import Answer, Probe
-from greenroom.engine.probe.sound_probe import SpeechProbe, write_recording
+from greenroom.engine.probe.probe import Answer, Probe, probe_image
+from greenroom.engine.probe.probes import EmbeddingProbe, RerankProbe, SpeechProbe, write_recording
 from greenroom.schemas.events.events import Finished, InferenceEvent, Usage
 from greenroom.schemas.events.result_events import AudioChunk, Score, Vector
 from greenroom.schemas.models.capabilities import ProbedCapabilities

@@ -12,13 +12,12 @@ from structlog.testing import capture_logs
 
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.loading.batching import background_check, cached_results, decide_batching
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
-from greenroom.engine.loading.batching.check_results import CheckResults
-from greenroom.engine.loading.batching.invariance_check import ROWS, TOKENS, InvarianceCheck
+from greenroom.engine.loading import batching, batching_table
+from greenroom.engine.loading.batching import BackgroundCheck
+from greenroom.engine.loading.batching_table import CheckResults
+from greenroom.engine.loading.invariance_check import ROWS, TOKENS, InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make_folder
@@ -43,11 +42,11 @@ def nothing_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def table() -> Mapping[str, CheckResults]:
         return {}
 
-    monkeypatch.setattr(decide_batching, "table", table)
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
-    monkeypatch.setattr(decide_batching, "InvarianceCheck", check_by_a_counted_clock)
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
+    monkeypatch.setattr(batching, "table", table)
+    monkeypatch.setattr(batching, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(batching, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(batching, "InvarianceCheck", check_by_a_counted_clock)
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -174,7 +173,7 @@ def test_quantized_caches_are_alone_and_together_as_others(model_of: ModelOf) ->
 def test_a_pass_that_would_hold_a_request_up_for_long_is_never_computed(
     model_of: ModelOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_check, "MAX_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(batching, "MAX_PASS_SECONDS", 0.0)
     driver = unproved(model_of("qwen3"))
     with capture_logs() as logs:
         assert pause(driver) == 1

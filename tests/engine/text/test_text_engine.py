@@ -12,8 +12,8 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.sequences.output_processor import Processor
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.sequence_outputs import Processor
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import (
     Failed,

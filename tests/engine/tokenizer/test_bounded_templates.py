@@ -12,10 +12,10 @@ import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from transformers.utils import chat_template_utils
 
-from greenroom.engine.adapters.templates.chat_template import render_conversation
+from greenroom.engine.adapters.template_probe import render_conversation
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.tokenizer.rendering.bounded_environment import BoundedEnvironment, bound_templates
-from greenroom.engine.tokenizer.rendering.budget import TemplateLimitError
+from greenroom.engine.tokenizer.bounded_environment import BoundedEnvironment, bound_templates
+from greenroom.engine.tokenizer.template_budget import TemplateLimitError
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile.templates import BY_CONTENT, STOPPED

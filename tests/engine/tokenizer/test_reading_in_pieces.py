@@ -12,9 +12,9 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers
 
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer import reading_in_pieces
+from greenroom.engine.tokenizer.detokenizer import Vocabulary
 from greenroom.engine.tokenizer.reading_in_pieces import read_backend
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.engine.tokenizer.vocabulary import Vocabulary
 from greenroom.tests.support.models.tiny_models import TOKENIZER, make_tokenizer
 
 TEXT = "def f(x):\n    return 'grün 你好' <|im_end|> NAME<|x|> again"

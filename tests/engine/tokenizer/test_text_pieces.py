@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from greenroom.engine.adapters.prompts.context_limits import collect_tokens
+from greenroom.engine.adapters.context_limits import collect_tokens
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.tokenizer import text_encoder, text_pieces
-from greenroom.engine.tokenizer.text_pieces import encode_in_pieces
+from greenroom.engine.tokenizer import reading_in_pieces
+from greenroom.engine.tokenizer import tokenizer as text_encoder
+from greenroom.engine.tokenizer.reading_in_pieces import encode_in_pieces
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
 from greenroom.schemas.problems import ProblemError
 
@@ -144,7 +145,7 @@ def test_pieces_have_the_tokens_of_the_whole(tokenizer: ChatTokenizer, text: str
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Split texts of several thousand characters as longer ones are."""
     monkeypatch.setattr(text_encoder, "PIECE", 2_048)
-    monkeypatch.setattr(text_pieces, "PIECE", 2_048)
+    monkeypatch.setattr(reading_in_pieces, "PIECE", 2_048)
 
 
 @pytest.mark.usefixtures("short_pieces")
@@ -172,7 +173,7 @@ def test_a_number_is_not_parted_where_its_end_says_how_it_is_read() -> None:
 
 @pytest.mark.usefixtures("short_pieces")
 def test_what_cannot_be_parted_is_refused_when_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(text_pieces, "LONGEST_PIECE", 8_192)
+    monkeypatch.setattr(reading_in_pieces, "LONGEST_PIECE", 8_192)
     taken: list[int] = []
 
     def as_one(text: str) -> list[int]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.tests.support.engines.text_engines import finished
 from greenroom.tests.support.engines.vision_engines import Parts, VisionDriver, expected, picture
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel

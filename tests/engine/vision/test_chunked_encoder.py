@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 from mlx import nn
 
-from greenroom.engine.vision import row_chunked_layers
+from greenroom.engine.vision import chunked_encoder
 from greenroom.engine.vision.chunked_encoder import ChunkedEncoder
-from greenroom.engine.vision.image_encoding import ImageEncoding
+from greenroom.engine.vision.image_encoder import ImageEncoding
 from greenroom.tests.support.engines.vision_engines import loaded, picture, prepared
 from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
@@ -21,7 +21,7 @@ from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 def test_pieces_come_out_as_the_whole_does(
     tiny_vision_model: TinyVisionModel, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_chunked_layers, "_PIECE_WORK", {"cpu": 1e5, "gpu": 1e5})
+    monkeypatch.setattr(chunked_encoder, "_PIECE_WORK", {"cpu": 1e5, "gpu": 1e5})
     folder = tiny_vision_model(kind)
     model = loaded(folder)[0].model
     tokens, (image,) = prepared(folder, ["Look ", picture(1), " here"])
@@ -44,7 +44,7 @@ def test_pieces_come_out_as_the_whole_does(
 def test_an_image_nobody_wants_any_more_is_freed_at_once(
     tiny_vision_model: TinyVisionModel, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_chunked_layers, "_PIECE_WORK", {"cpu": 1e5, "gpu": 1e5})
+    monkeypatch.setattr(chunked_encoder, "_PIECE_WORK", {"cpu": 1e5, "gpu": 1e5})
     folder = tiny_vision_model(kind)
     model = loaded(folder)[0].model
     tokens, (image,) = prepared(folder, ["Look ", picture(1, 300), " here"])
@@ -78,7 +78,7 @@ def test_a_tower_that_does_not_bear_it_is_computed_whole(
     def broken(*_: Any) -> Any:
         raise TypeError("not like this")
 
-    monkeypatch.setattr(row_chunked_layers.RowChunkedLayers, "_in_pieces", broken)
+    monkeypatch.setattr(chunked_encoder.RowChunkedLayers, "_in_pieces", broken)
     tower, attention = model.vision_tower, mx.fast.scaled_dot_product_attention
     pieces = ChunkedEncoder(model, embed)
     pieces.advance()
@@ -89,10 +89,10 @@ def test_a_tower_that_does_not_bear_it_is_computed_whole(
 
 
 def test_every_part_of_a_layer_is_in_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_chunked_layers, "_PIECE_WORK", {"cpu": 6000.0, "gpu": 6000.0})
-    monkeypatch.setattr(row_chunked_layers, "_TILE", {"cpu": 1, "gpu": 1})
+    monkeypatch.setattr(chunked_encoder, "_PIECE_WORK", {"cpu": 6000.0, "gpu": 6000.0})
+    monkeypatch.setattr(chunked_encoder, "_TILE", {"cpu": 1, "gpu": 1})
     module: dict[str, Any] = {"layer": nn.Linear(8, 8)}
-    split = row_chunked_layers.RowChunkedLayers()
+    split = chunked_encoder.RowChunkedLayers()
     with split.replacing(module):
         output = module["layer"](mx.ones((60, 8)))
     pieces = list(split.pop_pieces())

@@ -9,7 +9,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.libraries import import_vision_libraries
-from greenroom.engine.vision.engram_rows import gather_without_default_device
+from greenroom.engine.vision.vision_language_model import gather_without_default_device
 
 
 @pytest.mark.parametrize("mode", ["affine", "mxfp4"])

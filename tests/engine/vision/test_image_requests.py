@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.share import Share
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedImage
-from greenroom.schemas.messages.response_format import Constraint, RegexFormat
+from greenroom.schemas.messages.requests import Constraint, RegexFormat
 from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import GREEDY, finished, text_of
 from greenroom.tests.support.engines.vision_engines import (

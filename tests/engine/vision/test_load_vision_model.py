@@ -11,16 +11,15 @@ from typing import Any, Literal
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.loading.load_errors import LoadAbandonedError
+from greenroom.engine.adapters.adapter import make_adapter
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import weight_bytes
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.engine.vision.load_vision_model import load_vision_lazily
-from greenroom.engine.vision.open_vision_engine import open_vision_engine
+from greenroom.engine.vision.open_vision_engine import load_vision_lazily, open_vision_engine
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel

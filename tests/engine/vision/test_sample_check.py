@@ -10,16 +10,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.adapters.prompts.placeholder_expander import ImageTokens
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.adapters.placeholder_expander import ImageTokens
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.libraries import import_vision_libraries
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.vision.image_features import ImageFeatures
-from greenroom.engine.vision.load_vision_model import load_vision_lazily
-from greenroom.engine.vision.open_vision_engine import open_vision_engine
-from greenroom.engine.vision.prompts.image_processor import ProcessedImage
-from greenroom.engine.vision.sample_check import check_sample
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.vision.image_encoder import ImageFeatures
+from greenroom.engine.vision.image_processor import ProcessedImage
+from greenroom.engine.vision.open_vision_engine import check_sample, load_vision_lazily, open_vision_engine
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.vision.vision_folders import make_vision_folder

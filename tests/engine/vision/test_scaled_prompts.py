@@ -7,7 +7,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from greenroom.engine.loading.libraries import import_vision_libraries
-from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.engine.vision.open_vision_engine import load_vision_lazily
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.vision.vision_folders import make_vision_folder
 

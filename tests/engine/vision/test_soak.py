@@ -14,9 +14,9 @@ from pathlib import Path
 import pydantic_core
 import pytest
 
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.vision_adapter import VisionAdapter
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, ToolCallDelta
 from greenroom.tests.support.engines.text_engines import finished, text_of
 from greenroom.tests.support.engines.vision_adapters import seeing_adapter

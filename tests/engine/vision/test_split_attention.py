@@ -7,8 +7,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.vision import row_chunked_layers
-from greenroom.engine.vision.split_attention import SplitAttention
+from greenroom.engine.vision import chunked_encoder
+from greenroom.engine.vision.chunked_encoder import SplitAttention
 
 _ROWS, _HEADS, _COUNT, _WIDTH = 2, 4, 70, 16
 
@@ -31,12 +31,12 @@ def _attend(named: dict[str, Any], shared: int = 1) -> mx.array:
 def test_parts_are_those_of_the_whole(
     shared: int, mask: tuple[int, ...], limit: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_chunked_layers, "_PIECE_WORK", {"cpu": limit, "gpu": limit})
+    monkeypatch.setattr(chunked_encoder, "_PIECE_WORK", {"cpu": limit, "gpu": limit})
     named: dict[str, Any] = {}
     if mask:
         named["mask"] = mx.random.uniform(shape=(*mask, _COUNT), key=mx.random.key(1)) < 0.7
     whole = _attend(named, shared)
-    split = row_chunked_layers.RowChunkedLayers()
+    split = chunked_encoder.RowChunkedLayers()
     with split.replacing({}):
         parted = _attend(named, shared)
     pieces = [part for piece in split.pop_pieces() for part in piece]

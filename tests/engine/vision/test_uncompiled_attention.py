@@ -15,9 +15,8 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.libraries import import_vision_libraries
-from greenroom.engine.vision import row_chunked_layers
-from greenroom.engine.vision.chunked_encoder import ChunkedEncoder
-from greenroom.engine.vision.uncompiled_attention import attending_functions, uncompile_attention
+from greenroom.engine.vision import chunked_encoder
+from greenroom.engine.vision.chunked_encoder import ChunkedEncoder, attending_functions, uncompile_attention
 from greenroom.tests.support.engines.vision_engines import loaded, picture, prepared
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
@@ -42,7 +41,7 @@ def test_other_models_run_compiled_while_a_tower_is_split() -> None:
         return array + 1
 
     function(mx.zeros(3))
-    with row_chunked_layers.RowChunkedLayers().replacing({}):
+    with chunked_encoder.RowChunkedLayers().replacing({}):
         function(mx.zeros(3))
     function(mx.zeros(3))
     assert traced == 1
@@ -53,7 +52,7 @@ def test_attention_that_the_library_compiles_is_split(
     tiny_vision_model: TinyVisionModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Qwen3-VL's attention is compiled: its parts could not be evaluated, and a second image has none."""
-    monkeypatch.setattr(row_chunked_layers, "_PIECE_WORK", {"cpu": 1e6, "gpu": 1e6})
+    monkeypatch.setattr(chunked_encoder, "_PIECE_WORK", {"cpu": 1e6, "gpu": 1e6})
     folder = tiny_vision_model("qwen3_vl", wide=True)
     model = loaded(folder)[0].model
     tokens, (image,) = prepared(folder, ["Look ", picture(1, 300), " here"])
@@ -64,14 +63,14 @@ def test_attention_that_the_library_compiles_is_split(
         return model.get_input_embeddings(ids, mask=mx.ones_like(ids), **inputs)
 
     parts = list[mx.array]()
-    note = row_chunked_layers.RowChunkedLayers._note
+    note = chunked_encoder.RowChunkedLayers._note
 
-    def noted(split: row_chunked_layers.RowChunkedLayers, output: mx.array, work: float) -> mx.array:
+    def noted(split: chunked_encoder.RowChunkedLayers, output: mx.array, work: float) -> mx.array:
         if output.ndim == 4:  # Only attention outputs have four dimensions.
             parts.append(output)
         return note(split, output, work)
 
-    monkeypatch.setattr(row_chunked_layers.RowChunkedLayers, "_note", noted)
+    monkeypatch.setattr(chunked_encoder.RowChunkedLayers, "_note", noted)
     whole = embed().inputs_embeds
     for _ in range(2):
         parts.clear()

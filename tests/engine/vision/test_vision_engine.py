@@ -8,9 +8,9 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.sequences.prompt_features import PromptFeatures
-from greenroom.engine.vision.image_encoding import ImageEncoding
+from greenroom.engine.text.prompt_features import PromptFeatures
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.vision.image_encoder import ImageEncoding
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.engines.schedules import deep_only

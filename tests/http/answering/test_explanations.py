@@ -13,7 +13,7 @@ import pytest
 import structlog
 import structlog.testing
 
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import ask_actor
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually

@@ -6,8 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.http.errors.answer_cut import AnswerCutError
-from greenroom.http.transport.paced_answer import GRACE, LEAST_RATE, PIECE_BYTES, PacedAnswer
+from greenroom.http.encoding.problem_documents import AnswerCutError
+from greenroom.http.transport.socket_stream import GRACE, LEAST_RATE, PIECE_BYTES, PacedAnswer
 
 DATA = bytes(range(256)) * (16 * PIECE_BYTES // 256) + b"end"
 

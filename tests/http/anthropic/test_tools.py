@@ -10,8 +10,8 @@ import anthropic
 import pydantic
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import render_calls
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.adapters.conversation import render_calls
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.anthropic_clients import ask

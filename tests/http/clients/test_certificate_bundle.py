@@ -14,7 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from greenroom.http.clients.certificate_bundle import is_self_signed, make_bundle
+from greenroom.http.clients.server_facts import is_self_signed, make_bundle
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 ASKS = """#!{python}

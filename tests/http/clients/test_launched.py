@@ -15,7 +15,7 @@ import pytest
 from greenroom.http.clients.connected import connected_names, lines_for
 from greenroom.http.clients.launched import LAUNCHED
 from greenroom.http.clients.server_facts import ServerFacts, facts_of
-from greenroom.http.commands.clients.launch import NAMES
+from greenroom.http.commands.launch import NAMES
 from greenroom.http.process.runtime_file import running_servers
 from greenroom.tests.support.servers.bounded_waits import wait_until
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.entries import DEMO_FOLDER
+from greenroom.engine.catalog.folders import DEMO_FOLDER
 from greenroom.tests.support.servers.server_processes import run_greenroom
 
 COMMANDS = {

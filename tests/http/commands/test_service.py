@@ -13,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.http.supervision.launchd_agent import LaunchdAgent
-from greenroom.http.supervision.supervised_program import SupervisedProgram, supervised_program
-from greenroom.http.supervision.systemd_unit import SystemdUnit
+from greenroom.http.supervision.services import (
+    LaunchdAgent,
+    SupervisedProgram,
+    SystemdUnit,
+    supervised_program,
+)
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.server_processes import run_greenroom
 

@@ -15,11 +15,10 @@ import pytest
 import trio
 from packaging.requirements import Requirement
 
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.database.database_file import default_path
-from greenroom.http.doctor.library_checks import check_versions
-from greenroom.http.doctor.machine_checks import check_descriptors, check_device
-from greenroom.schemas.machine_report import MachineReport
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.database_file import default_path
+from greenroom.http.commands.doctor import check_descriptors, check_device, check_versions
+from greenroom.schemas.models.model_description import MachineReport
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.models.tiny_models import TinyModel

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from greenroom.http.encoding.json_encoding import json_bytes, json_bytes_in_pieces, json_string
+from greenroom.http.encoding.encoding import json_bytes, json_bytes_in_pieces, json_string
 
 
 @pytest.mark.parametrize("text", ["", 'a"b\\c', "\0\x1f\x7f", "é你🎭", "\x85\u2028\u2029", "\ud800 alone"])

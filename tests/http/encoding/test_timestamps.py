@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.http.encoding.timestamps import timestamp
+from greenroom.http.encoding.encoding import timestamp
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from greenroom.http.guard import answer_account
-from greenroom.http.guard.answer_account import AnswerAccount
-from greenroom.http.guard.byte_account import UNCOUNTED_BYTES, ByteAccount
+from greenroom.http.guard import byte_account
+from greenroom.http.guard.byte_account import UNCOUNTED_BYTES, AnswerAccount, ByteAccount
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
@@ -37,7 +36,7 @@ def test_holders_share_the_limit_and_one_that_is_alone_may_have_more() -> None:
 def test_an_answer_that_is_told_twice_counts_once_and_until_its_request_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answer_account, "ANSWER_BYTES", 10 * UNCOUNTED_BYTES)
+    monkeypatch.setattr(byte_account, "ANSWER_BYTES", 10 * UNCOUNTED_BYTES)
     account = AnswerAccount()
     with ExitStack() as first, ExitStack() as second:
         for _ in range(3):
@@ -50,7 +49,7 @@ def test_an_answer_that_is_told_twice_counts_once_and_until_its_request_ends(
 async def test_readers_that_read_nothing_are_refused_once_they_hold_too_much(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(answer_account, "ANSWER_BYTES", 4 * MEGABYTE)
+    monkeypatch.setattr(byte_account, "ANSWER_BYTES", 4 * MEGABYTE)
     settings = Settings(models=(str(tiny_model("qwen3")),), db=str(tmp_path / "store.db"))
     async with serving(settings) as served:
         # Much more than the kernel's buffers take of an unread answer.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import trio
 import trio.testing
 
-from greenroom.http.guard.client_lanes import ClientLanes
+from greenroom.http.guard.byte_account import ClientLanes
 
 
 class Work:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from werkzeug.datastructures import Headers
 
-from greenroom.http.guard.client_name import client_name
+from greenroom.http.guard.host_guard import client_name
 
 
 def test_clients_are_told_apart_by_key_and_address() -> None:

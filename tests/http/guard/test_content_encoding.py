@@ -22,7 +22,7 @@ from greenroom.http.guard.request_body import BODY_BYTES, RequestBodies
 from greenroom.http.guard.zstd_library import zstd
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, running, serving

@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.http.guard.decoded_object_budget import MAX_HELD, MAX_WAIT, UNCOUNTED, DecodedObjectBudget
+from greenroom.http.guard.json_counter import MAX_HELD, MAX_WAIT, UNCOUNTED, DecodedObjectBudget
 from greenroom.schemas.problems import ProblemError
 
 HALF = MAX_HELD // 2

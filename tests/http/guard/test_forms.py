@@ -13,13 +13,15 @@ import trio
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from greenroom.http.guard import upload_folder
-from greenroom.http.guard.form_reader import FormReader
-from greenroom.http.guard.upload_folder import FILES_AT_MOST
-from greenroom.http.transport.flow_controlled_body import FlowControlledBody, FlowControlledRequest
-from greenroom.http.transport.request_connection import RequestConnection
+from greenroom.http.guard import forms
+from greenroom.http.guard.forms import FILES_AT_MOST, FormReader
+from greenroom.http.transport.request_connection import (
+    FlowControlledBody,
+    FlowControlledRequest,
+    RequestConnection,
+)
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.hostile.uploads import BROKEN_FORMS, NAMES, Upload, form
 from greenroom.tests.support.servers.http_servers import RawClient, RawResponse, connected, running, serving
@@ -201,14 +203,14 @@ async def _send_and_wait(server: object, upload: Upload) -> None:
 async def test_a_full_disk_is_told_before_and_while_a_file_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upload_folder, "FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(forms, "FREE_BYTES", 1 << 62)
     announced = await post(Receiver(), form(b"hello"))
     monkeypatch.undo()
 
     def write_nothing(descriptor: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(upload_folder, "_write_all", write_nothing)
+    monkeypatch.setattr(forms, "_write_all", write_nothing)
     written = await post(Receiver(), form(b"hello"))
     for answer in (announced, written):
         assert (answer.status, answer.body.split(b":")[0]) == (507, b"insufficient_storage")

@@ -13,11 +13,11 @@ import trio
 from quart import request
 from quart_trio import QuartTrio
 
-from greenroom.http.guard import decoded_object_budget, gc_guard
-from greenroom.http.guard.gc_guard import GcGuard
+from greenroom.http.guard import json_counter
+from greenroom.http.guard.json_counter import GcGuard
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.transport.request_connection import RequestConnection
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import fetch, running
 
@@ -44,14 +44,14 @@ def make_objects() -> list[list[int]]:
 
     A full collection waits for a number of younger ones, and for new objects worth a quarter of the old ones.
     """
-    younger = math.prod(threshold + 1 for threshold in gc_guard.USUAL)
+    younger = math.prod(threshold + 1 for threshold in json_counter.USUAL)
     return [[] for _ in range(len(gc.get_objects()) + 2 * younger)]
 
 
 def test_full_collections_are_put_off_while_much_is_held() -> None:
     collections = GcGuard()
     with counted_collections() as seen:
-        collections.hold(gc_guard.MAX_OBJECTS)
+        collections.hold(json_counter.MAX_OBJECTS)
         make_objects()
         assert seen
         seen.clear()
@@ -61,25 +61,25 @@ def test_full_collections_are_put_off_while_much_is_held() -> None:
         collections.release(1)
         make_objects()
         assert seen
-        collections.release(gc_guard.MAX_OBJECTS)
+        collections.release(json_counter.MAX_OBJECTS)
 
 
 def test_they_are_not_put_off_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_guard, "MAX_REQUESTS", 5)
+    monkeypatch.setattr(json_counter, "MAX_REQUESTS", 5)
     collections = GcGuard()
-    collections.hold(gc_guard.MAX_OBJECTS + 1)
+    collections.hold(json_counter.MAX_OBJECTS + 1)
     with counted_collections() as seen:
         for _ in range(12):
             collections.hold(1)
             collections.release(1)
         assert len(seen) == 2
-    collections.release(gc_guard.MAX_OBJECTS + 1)
+    collections.release(json_counter.MAX_OBJECTS + 1)
 
 
 async def test_bodies_full_of_objects_are_decoded_without_a_full_collection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(decoded_object_budget, "MAX_HELD", 1_000_000)
+    monkeypatch.setattr(json_counter, "MAX_HELD", 1_000_000)
     app, bodies = QuartTrio(__name__), RequestBodies(8 * MEGABYTE)
     app.asgi_http_class = RequestConnection
     app.config["MAX_CONTENT_LENGTH"] = 8 * MEGABYTE

@@ -11,7 +11,7 @@ import tracemalloc
 import pytest
 
 from greenroom.http.guard.json_counter import JsonCounter
-from greenroom.http.guard.json_decoding import decode_counted_json, decode_json
+from greenroom.http.guard.request_body import decode_counted_json, decode_json
 from greenroom.schemas.problems import ProblemError
 
 

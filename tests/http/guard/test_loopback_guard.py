@@ -8,7 +8,7 @@ import pytest
 import trio
 from werkzeug.datastructures import Headers
 
-from greenroom.http.guard.loopback_guard import find_loopback_problem
+from greenroom.http.guard.host_guard import find_loopback_problem
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import (
     RawClient,

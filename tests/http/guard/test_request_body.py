@@ -20,7 +20,7 @@ from greenroom.http.guard.request_body import (
 )
 from greenroom.http.media.media_reader import MAX_TOTAL_BYTES
 from greenroom.http.transport.request_connection import RequestConnection
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, running, serving
 

@@ -17,14 +17,13 @@ import pytest
 import trio
 
 from greenroom.http.media import fetcher
-from greenroom.http.media.fetcher import MAX_ADDRESSES, Fetcher
+from greenroom.http.media.fetcher import MAX_ADDRESSES, Fetcher, is_public
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
-from greenroom.http.media.public_address import is_public
 from greenroom.schemas.messages.messages import ContentPart, DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.settings.images import Fetching
+from greenroom.schemas.settings.setting_groups import Fetching
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.hostile import addresses, pngs

@@ -13,7 +13,7 @@ import attrs
 import pytest
 
 from greenroom.actors.system import open_system
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.watched_engines import until

@@ -8,9 +8,14 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.media import base64_text
-from greenroom.http.media.base64_text import decode_base64, decoded_size
-from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES, MediaReader
+from greenroom.http.media import media_reader
+from greenroom.http.media.media_reader import (
+    MAX_FILE_BYTES,
+    MAX_TOTAL_BYTES,
+    MediaReader,
+    decode_base64,
+    decoded_size,
+)
 from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImagePart
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import pictures
@@ -74,7 +79,7 @@ def test_what_is_no_base64_is_refused_by_name(text: str, says: str) -> None:
 
 
 def test_base64_is_decoded_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base64_text, "_SLICE", 8)
+    monkeypatch.setattr(media_reader, "_SLICE", 8)
     for size in range(1, 40):
         data = bytes(range(size))
         assert decode_base64(base64.b64encode(data).decode(), "f") == data

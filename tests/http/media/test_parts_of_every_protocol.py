@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.anthropic.requests.messages_request import parse_messages_request
+from greenroom.http.anthropic.messages_request import parse_messages_request
 from greenroom.http.ollama.request import parse_chat, parse_generate
-from greenroom.http.openai.chat.chat_request import parse_chat_request
-from greenroom.http.responses.requests.request_parser import parse_prompt_request
-from greenroom.schemas.anthropic.converter import ANTHROPIC
-from greenroom.schemas.anthropic.messages import PromptRequest
+from greenroom.http.openai.chat_routes import parse_chat_request
+from greenroom.http.responses.request_parser import parse_prompt_request
 from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,
@@ -23,15 +21,14 @@ from greenroom.schemas.messages.messages import (
     TextPart,
 )
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.ollama.converter import OLLAMA
-from greenroom.schemas.ollama.requests import ChatRequest as OllamaChat
-from greenroom.schemas.ollama.requests import GenerateRequest
-from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.responses.converter import RESPONSES
-from greenroom.schemas.responses.requests import PromptRequest as ResponsePrompt
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.anthropic import ANTHROPIC, PromptRequest
+from greenroom.schemas.wire.ollama import OLLAMA, GenerateRequest
+from greenroom.schemas.wire.ollama import ChatRequest as OllamaChat
+from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
+from greenroom.schemas.wire.responses_items import RESPONSES
+from greenroom.schemas.wire.responses_requests import PromptRequest as ResponsePrompt
+from greenroom.schemas.wire.wire import structure
 from greenroom.tests.support.hostile import pictures
 
 PHOTO = pictures.photo()

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.collecting.collected_answer import ChoiceCollector
-from greenroom.http.ollama.answer_body import Piece, answer_body
-from greenroom.http.ollama.answer_formatter import AnswerFormatter
+from greenroom.http.answering.collecting import ChoiceCollector
+from greenroom.http.ollama.answer_routes import AnswerFormatter, Piece, answer_body
 from greenroom.schemas.events.events import (
     Failed,
     Finished,

@@ -14,13 +14,12 @@ import ollama
 import pytest
 
 from greenroom.actors.requests.generation import Generation
-from greenroom.http.ollama.keep_alive import parse_keep_alive
+from greenroom.http.ollama.request import parse_keep_alive
 from greenroom.schemas.events.events import TextDelta
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import chat, eventually, state, until
 from greenroom.tests.support.clients.ollama_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, serving

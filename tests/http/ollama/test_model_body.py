@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.http.ollama.model_body import running, shown
+from greenroom.http.ollama.models import running, shown
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType, VectorTraits
 from greenroom.schemas.models.model_description import ModelDescription
 

@@ -13,11 +13,10 @@ import pydantic
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import render_calls
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.adapters.conversation import render_calls
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.ollama_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

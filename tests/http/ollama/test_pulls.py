@@ -10,7 +10,7 @@ import pytest
 import trio
 from ollama import Client, ResponseError
 
-from greenroom.engine.catalog.hub.repository_lock import RepositoryLock
+from greenroom.engine.catalog.hub.snapshot import RepositoryLock
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawResponse, connected, fetch, serving

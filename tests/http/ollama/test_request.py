@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 
 from greenroom.http.ollama.request import parse_chat, parse_generate
-from greenroom.schemas.messages.messages import TextPart
-from greenroom.schemas.messages.reasoning import ReasoningSettings
+from greenroom.schemas.messages.messages import ReasoningSettings, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.ollama.converter import OLLAMA
-from greenroom.schemas.ollama.requests import ChatRequest, GenerateRequest
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.ollama import OLLAMA, ChatRequest, GenerateRequest
+from greenroom.schemas.wire.wire import structure
 
 USER = {"role": "user", "content": "a"}
 

@@ -13,7 +13,7 @@ import openai
 import pytest
 import trio
 
-import greenroom.http.answering.streaming.event_stream
+import greenroom.http.answering.event_stream
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import CHAT, USER, ask, body, stream_of, streamed_text
@@ -90,7 +90,7 @@ async def slow_to_load(settings: Settings, faults: Faults) -> AsyncIterator[Serv
 async def test_a_stream_opens_while_its_model_loads_and_is_kept_alive(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greenroom.http.answering.streaming.event_stream, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(greenroom.http.answering.event_stream, "HEARTBEAT", 0.05)
     faults = Faults()
     async with slow_to_load(settings, faults) as served, connected(served.server) as client:
         await client.request("POST", CHAT, json.dumps(body(stream=True)).encode())

@@ -9,9 +9,9 @@ import attrs
 import openai
 import trio
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.load_size import load_size
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 

@@ -16,9 +16,7 @@ import pytest
 
 from greenroom.engine.catalog import catalog
 from greenroom.engine.catalog.catalog import Catalog
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.profiles import Profile
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.models.model_folders import make_model
 from greenroom.tests.support.models.tiny_models import TinyModel

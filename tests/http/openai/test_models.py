@@ -9,8 +9,7 @@ import attrs
 import openai
 import pytest
 
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import fetch, serving
 

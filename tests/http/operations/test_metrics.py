@@ -18,8 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from greenroom.http.operations.metric_families import COUNTERS
-from greenroom.http.operations.metrics_route import SHARED_SECONDS
+from greenroom.http.operations.metrics import COUNTERS, SHARED_SECONDS
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 import trio
 
-from greenroom.http.process.log_ring import LINES, LOG_RING, LONGEST
+from greenroom.http.process.log_configuration import LINES, LOG_RING, LONGEST
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_models import TinyModel

@@ -8,9 +8,8 @@ import re
 
 import pytest
 
-from greenroom.http.guard.keys.door import PAGES_PREFIX
-from greenroom.http.pages.page_routes import CONTENT_SECURITY_POLICY
-from greenroom.http.pages.site_files import COMPRESSED, INDEX, SITE, site_files
+from greenroom.http.guard.keys import PAGES_PREFIX
+from greenroom.http.pages.page_routes import COMPRESSED, CONTENT_SECURITY_POLICY, INDEX, SITE, site_files
 from greenroom.tests.support.packages.locked import ROOT
 from greenroom.tests.support.pages.compress_pages import LARGEST
 from greenroom.tests.support.servers.http_servers import Served, fetch

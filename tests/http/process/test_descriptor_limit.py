@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from greenroom.http.process.descriptor_limit import raise_descriptor_limit
+from greenroom.http.process.shutdown import raise_descriptor_limit
 from greenroom.tests.support.platforms.macs import OPEN_MAX, pretend_mac
 
 

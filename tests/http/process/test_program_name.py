@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.http.process.program_name import program_name
+from greenroom.http.process.exit_status import program_name
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from typing import Any
 import openai
 import pytest
 
-import greenroom.http.answering.streaming.event_stream
+import greenroom.http.answering.event_stream
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import ask
@@ -30,7 +30,7 @@ async def rest_of(client: RawClient, before: bytes = b"") -> list[dict[str, Any]
 async def test_a_stream_opens_while_its_model_loads_and_is_kept_alive(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greenroom.http.answering.streaming.event_stream, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(greenroom.http.answering.event_stream, "HEARTBEAT", 0.05)
     faults = Faults(gate=threading.Event())
     async with (
         serving(settings, engines=FaultyEngines(settings, faults), status_timeout=0.2) as served,

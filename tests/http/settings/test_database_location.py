@@ -11,9 +11,9 @@ import attrs
 import pytest
 import structlog
 
-from greenroom.actors.store.database.migrations import SET
-from greenroom.http.settings.database_location import locate_database
+from greenroom.actors.store.migrations import SET
 from greenroom.http.settings.sources import BadSettingError
+from greenroom.http.settings.start_checks import locate_database
 from greenroom.schemas.settings.settings import Settings
 
 

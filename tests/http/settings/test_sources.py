@@ -13,8 +13,7 @@ from click.testing import CliRunner
 
 from greenroom.http.settings.check_value import FIELDS, check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 ALL = tuple(FIELDS)
 

@@ -11,7 +11,7 @@ import time
 import pytest
 import trio
 
-from greenroom.actors.core.activity import Activity
+from greenroom.actors.core.worker_thread import Activity
 from greenroom.http.supervision.beat import Beat, parse_beat
 from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
 

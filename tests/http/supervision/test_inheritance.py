@@ -8,7 +8,7 @@ import socket
 import click
 import pytest
 
-from greenroom.http.supervision.inheritance import Inheritance, ParentLink, inherit, variables_for
+from greenroom.http.supervision.beat import Inheritance, ParentLink, inherit, variables_for
 
 
 def test_a_process_that_was_started_alone_inherits_nothing() -> None:
@@ -62,7 +62,7 @@ def test_what_cannot_be_listened_on_is_refused_with_its_number(
             descriptor = os.dup(first.fileno())
         if kind == "closed":
             os.close(descriptor)
-        monkeypatch.setattr("greenroom.http.supervision.inheritance._FIRST_DESCRIPTOR", descriptor)
+        monkeypatch.setattr("greenroom.http.supervision.beat._FIRST_DESCRIPTOR", descriptor)
         with pytest.raises(click.ClickException, match=f"descriptor {descriptor} "):
             inherit({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})
         if kind == "file":

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.supervision.restart_policy import (
+from greenroom.http.supervision.child import (
     LONGEST_DELAY,
     SERVED_DELAYS,
     STABLE_SECONDS,

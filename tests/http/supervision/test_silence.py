@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.http.supervision.beat import Beat, parse_beat
-from greenroom.http.supervision.silence import Silence, SilenceLimits
+from greenroom.http.supervision.beat import Beat, Silence, SilenceLimits, parse_beat
 
 SERVING = Beat("serving")
 

@@ -43,8 +43,8 @@ PROGRAM = """
 import ctypes, os, sys, time
 from greenroom.http.command_line import main
 from greenroom.http.supervision import supervise
-from greenroom.http.supervision.inheritance import VARIABLE
-from greenroom.http.supervision.silence import SilenceLimits
+from greenroom.http.supervision.beat import VARIABLE
+from greenroom.http.supervision.beat import SilenceLimits
 
 orders, *arguments = sys.argv[1:]
 supervise.SilenceLimits = lambda: SilenceLimits(serving=2.0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.http.supervision.beat import Beat
-from greenroom.http.supervision.systemd import Systemd
+from greenroom.http.supervision.heartbeats import Systemd
 
 
 @pytest.fixture(params=["path", "abstract"])

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.openai.chat.chat_request import parse_chat_request
-from greenroom.http.terminal.answer_sources import open_server
+from greenroom.http.openai.chat_routes import parse_chat_request
+from greenroom.http.terminal.answer_sources import chat_content, open_server
 from greenroom.http.terminal.chosen_server import ChosenServer
-from greenroom.http.terminal.shown_files import chat_content
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
 from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput
-from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.converter import OPENAI
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
+from greenroom.schemas.wire.wire import structure
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.servers.bench_servers import Respond, chunked, delta, event, scripted_server
 

@@ -13,7 +13,7 @@ import pytest
 from greenroom.http.commands.setup import SUGGESTED, suggestions
 from greenroom.http.settings.settings_file import write_settings
 from greenroom.http.settings.sources import BadSettingError
-from greenroom.schemas.machine_report import MachineReport
+from greenroom.schemas.models.model_description import MachineReport
 from greenroom.tests.support.servers.hub_server import Hub, open_hub
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 from greenroom.tests.support.servers.terminal import Terminal

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from greenroom.http.terminal.first_request import first_request, kind_of_default
+from greenroom.http.terminal.streams import first_request, kind_of_default
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.media.audio_files import wav_file
 from greenroom.tests.support.servers.http_servers import serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from greenroom.http.terminal.output_file import whole_file
+from greenroom.http.terminal.streams import whole_file
 
 
 def test_a_file_that_is_replaced_stays_as_private_as_it_was(tmp_path: Path) -> None:

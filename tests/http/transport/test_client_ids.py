@@ -6,7 +6,7 @@ import pytest
 import structlog.testing
 from werkzeug.datastructures import Headers
 
-from greenroom.http.transport.client_ids import ClientIds, client_ids
+from greenroom.http.transport.request_connection import ClientIds, client_ids
 from greenroom.tests.support.servers.http_servers import Served, fetch
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

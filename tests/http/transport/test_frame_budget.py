@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.http.transport.frame_budget import FrameBudget
+from greenroom.http.transport.web_socket import FrameBudget
 
 
 def test_a_flood_of_empty_frames_ends() -> None:

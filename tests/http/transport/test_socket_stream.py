@@ -6,8 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from greenroom.http.transport.paced_answer import PIECE_BYTES
-from greenroom.http.transport.socket_stream import SocketStream
+from greenroom.http.transport.socket_stream import PIECE_BYTES, SocketStream
 
 
 async def test_a_reader_that_takes_a_little_now_and_then_is_given_up(

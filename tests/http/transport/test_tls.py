@@ -19,8 +19,8 @@ import trio
 import trustme
 from structlog.testing import capture_logs
 
-from greenroom.http.transport import tls_stream
-from greenroom.http.transport.certificates import server_context
+from greenroom.http.transport import tls as tls_stream
+from greenroom.http.transport.tls import server_context
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.web_socket_clients import KEY, PATH, RawSocket
 from greenroom.tests.support.models.tiny_models import TinyModel

@@ -7,8 +7,7 @@ from typing import Any, cast, get_type_hints
 import attrs
 import pytest
 
-from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.parameters import Parameters, parameters
+from greenroom.schemas.messages.generation import GenerationParameters, Parameters, parameters
 from greenroom.schemas.problems import ProblemError
 
 

@@ -11,8 +11,8 @@ from greenroom.schemas.models.capabilities import (
     ModelType,
     ProbedCapabilities,
     VectorTraits,
+    capability_summary,
 )
-from greenroom.schemas.models.capability_summary import capability_summary
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 TABLES = (
     ("org/*", ModelSettings(kv_bits=4, ttl=60.0, pinned=True)),

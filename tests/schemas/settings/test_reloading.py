@@ -5,9 +5,14 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.reloading import RELOADABLE, compare, opens_otherwise
-from greenroom.schemas.settings.settings import Settings, Source
+from greenroom.schemas.settings.settings import (
+    RELOADABLE,
+    ModelSettings,
+    Settings,
+    Source,
+    compare,
+    opens_otherwise,
+)
 
 
 def test_every_reloadable_setting_exists() -> None:

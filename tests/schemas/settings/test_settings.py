@@ -12,8 +12,7 @@ import attrs
 import pytest
 
 from greenroom.http.settings.check_value import FIELDS
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 TESTS = Path(__file__).resolve().parents[2]
 

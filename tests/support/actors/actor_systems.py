@@ -10,8 +10,8 @@ from typing import Any
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from greenroom.actors.core.heartbeat import SILENT_TICKS
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.core.worker_thread import SILENT_TICKS
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta

@@ -12,7 +12,7 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.store.answers import Tables, ask_store_or_failed
+from greenroom.actors.store.tables import Tables, ask_store_or_failed
 from greenroom.actors.system import System
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.protocols.responses_protocol import CancelRun, Deleted, DeleteRun, Retrieve

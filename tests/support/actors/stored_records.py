@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import pytest
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.store.answers import Run, StoreMessage, Tables, ask_store
-from greenroom.actors.store.database.database_file import default_path
+from greenroom.actors.store.database_file import default_path
+from greenroom.actors.store.tables import Run, StoreMessage, Tables, ask_store
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import ProbedCapabilities

@@ -8,7 +8,7 @@ from typing import Any
 import trio
 
 from greenroom.actors.actor_refs import ActorRefs
-from greenroom.actors.responses.handles import Subscribed, Subscription
+from greenroom.actors.responses.event_log import Subscribed, Subscription
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.responses_protocol import (

@@ -8,9 +8,8 @@ from importlib.metadata import version
 from typing import Any
 
 from greenroom.engine.kv_cache.batching import Batching
-from greenroom.engine.loading.batching.cached_results import TABLE, as_entry
-from greenroom.engine.loading.batching.digest import code_digest
-from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
+from greenroom.engine.loading.batching_patches import patch_for_batching
+from greenroom.engine.loading.batching_table import TABLE, as_entry, code_digest
 from greenroom.tests.support.architectures.architectures import make, names
 from greenroom.tests.support.architectures.batching_trials import prove_thoroughly
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import attrs
 import numpy as np
 
-from greenroom.engine.catalog.kinds.libraries import exports_of, models_of
+from greenroom.engine.catalog.libraries import exports_of, models_of
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.architectures.encoder_folders import make_encoder_folder
 from greenroom.tests.support.engines.embedders import open_embedder
@@ -171,7 +171,7 @@ def _alone(model: Any, texts: Sequence[Sequence[int]]) -> Any:
 
 
 def _sources(library: str, architecture: str) -> str:
-    from greenroom.engine.catalog.kinds.libraries import library_folder
+    from greenroom.engine.catalog.libraries import library_folder
 
     root = library_folder(library)
     assert root is not None

@@ -12,11 +12,10 @@ from anthropic.lib.streaming._messages import accumulate_event
 from anthropic.types import Message, RawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from greenroom.http.anthropic.requests.messages_request import parse_messages_request
-from greenroom.schemas.anthropic.converter import ANTHROPIC
-from greenroom.schemas.anthropic.messages import MessagesRequest
+from greenroom.http.anthropic.messages_request import parse_messages_request
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.anthropic import ANTHROPIC, MessagesRequest
+from greenroom.schemas.wire.wire import structure
 from greenroom.tests.support.servers.http_servers import Served
 
 T = TypeVar("T")

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_adapter
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.encoding.embeddings.embedding_adapter import EmbeddingAdapter
-from greenroom.engine.encoding.embeddings.open_embedding_engine import open_embedding_engine
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.encoding.embedding_adapter import EmbeddingAdapter
+from greenroom.engine.encoding.embedding_model import open_embedding_engine
 from greenroom.engine.encoding.encoder_engine import EncoderEngine, Events
-from greenroom.engine.encoding.token_budget import TARGET
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.encoding.row_queue import TARGET
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest

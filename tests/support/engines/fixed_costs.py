@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import attrs
 
-from greenroom.engine.text.batch.shape import Shape
-from greenroom.engine.text.scheduler.costs.cost_model import PrefillChunk, StepCosts
+from greenroom.engine.text.batch import Shape
+from greenroom.engine.text.scheduler.step_costs import PrefillChunk, StepCosts
 
 DECODE_MS = (2.0, 0.5, 0.001)
 """Milliseconds of a decode step: per pass over the weights, per row, and per cached token of a row."""

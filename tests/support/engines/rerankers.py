@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.encoding.encoder_engine import EncoderEngine
-from greenroom.engine.encoding.rerank.open_rerank_engine import open_rerank_engine
-from greenroom.engine.encoding.rerank.rerank_adapter import RerankAdapter, open_rerank_adapter
-from greenroom.engine.encoding.token_budget import TARGET
+from greenroom.engine.encoding.rerank_adapter import RerankAdapter, open_rerank_adapter
+from greenroom.engine.encoding.rerankers import open_rerank_engine
+from greenroom.engine.encoding.row_queue import TARGET
 from greenroom.engine.loading.libraries import import_encoder_libraries
-from greenroom.engine.memory.model_load import ModelLoad
+from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.messages.requests import InferenceRequest, ScoreInput

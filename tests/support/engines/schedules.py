@@ -12,12 +12,12 @@ import mlx.core as mx
 import pytest
 from hypothesis import strategies as st
 
-from greenroom.engine.text.batch import batch as batch_module
-from greenroom.engine.text.batch.compaction import CompactionPolicy
+from greenroom.engine.text import batch as batch_module
+from greenroom.engine.text.batch import CompactionPolicy
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.decoding import running_batches
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler import running_batches
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.running_batches import BatchPolicy
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
 from greenroom.tests.support.models.tiny_kinds import VOCABULARY

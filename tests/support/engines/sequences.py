@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any, cast
 
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.text.sampling_parameters import SamplingParameters
+from greenroom.engine.text.sequence import Sequence
 
 
 def sequence(name: str, tokens: int) -> Sequence:

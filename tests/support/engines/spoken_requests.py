@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter, open_speech_engine
-from greenroom.engine.sound.speech.preparing.speech_adapter import SpeechAdapter
-from greenroom.engine.sound.speech.speech_engine import SpeechEngine
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.sound.speech.speech_adapter import SpeechAdapter
+from greenroom.engine.sound.speech.speech_engine import SpeechEngine, open_speech_adapter, open_speech_engine
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.schemas.messages.requests import InferenceRequest, SpeechInput

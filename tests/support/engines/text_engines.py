@@ -11,24 +11,21 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.memory.share import Share
-from greenroom.engine.text.explanation.prompt_history import PromptHistory
-from greenroom.engine.text.open_text_engine import open_text_engine
+from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.text.explanation import PromptHistory
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.sequences.output_processor import Detokenizer, Processor
-from greenroom.engine.text.speculation.speculation import Speculation
-from greenroom.engine.text.text_engine import TextEngine
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.running_batches import BatchPolicy
+from greenroom.engine.text.sequence_outputs import Detokenizer, Processor
+from greenroom.engine.text.speculation import Speculation
+from greenroom.engine.text.text_engine import TextEngine, open_text_engine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, Token
 from greenroom.schemas.messages.generation import GenerationParameters

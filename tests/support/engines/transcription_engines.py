@@ -10,15 +10,17 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.sound.transcription.open_transcription_engine import open_transcription_engine
-from greenroom.engine.sound.transcription.preparing.transcription_adapter import (
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.sound.transcription.transcription_adapter import (
     TranscriptionAdapter,
     make_transcription_adapter,
 )
-from greenroom.engine.sound.transcription.transcription_engine import TranscriptionEngine
+from greenroom.engine.sound.transcription.transcription_engine import (
+    TranscriptionEngine,
+    open_transcription_engine,
+)
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Recording, Segment
 from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter, open_vision_adapter
+from greenroom.engine.vision.vision_adapter import VisionAdapter, open_vision_adapter
 from greenroom.schemas.messages.messages import ContentPart, ImagePart, Message, Role, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey

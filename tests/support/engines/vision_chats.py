@@ -13,12 +13,18 @@ import numpy as np
 from PIL import Image
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.grammar.matching.matcher import Matcher
+from greenroom.engine.grammar.matcher import Matcher
 from greenroom.schemas.messages.generation import Overrides
-from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
-from greenroom.schemas.messages.reasoning import ReasoningSettings
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.response_format import JsonSchemaFormat
+from greenroom.schemas.messages.messages import (
+    ImagePart,
+    Message,
+    ReasoningSettings,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, JsonSchemaFormat
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.engines.vision_engines import library, picture
 from greenroom.tests.support.grammars.random_schemas import RandomSchemas

@@ -12,18 +12,16 @@ import attrs
 import numpy as np
 from PIL import Image
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
 from greenroom.engine.kv_cache.quantization import quantize_kv
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
+from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.engine.vision.image_prompt import ImagePromptEncoder
-from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.engine.vision.image_encoder import ImagePromptEncoder
+from greenroom.engine.vision.open_vision_engine import load_vision_lazily
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt

@@ -16,9 +16,9 @@ from uuid import UUID
 import attrs
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.schemas.messages.response_format import Constraint
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.matcher import Matcher
+from greenroom.schemas.messages.requests import Constraint
 
 END = "<|im_end|>"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat
 
 _PERSON = {
     "type": "object",

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.media.audio import reader, samples
-from greenroom.engine.media.audio.samples import Samples
+from greenroom.engine.media import recordings, windows
+from greenroom.engine.media.recordings import Samples
 from greenroom.tests.support.media.recordings import silence
 
 
@@ -20,7 +20,7 @@ def hanging_decoders() -> Iterator[None]:
     released = threading.Event()
 
     class Hanging:
-        facts = samples.AudioFacts(1.0, "wav", "pcm_s16le")
+        facts = recordings.AudioFacts(1.0, "wav", "pcm_s16le")
         decoded = 0
 
         def __init__(self, source: Path | bytes, rate: int, param: str) -> None:
@@ -34,7 +34,7 @@ def hanging_decoders() -> Iterator[None]:
             """Close nothing."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reader, "OpenedRecording", Hanging)
+        patch.setattr(windows, "OpenedRecording", Hanging)
         try:
             yield
         finally:

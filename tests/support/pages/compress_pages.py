@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 
-from greenroom.http.pages.site_files import COMPRESSED, SITE
+from greenroom.http.pages.page_routes import COMPRESSED, SITE
 
 LARGEST = 130_000
 """Bytes that all files together may have over the wire."""

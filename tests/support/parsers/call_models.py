@@ -10,9 +10,8 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, ToolCallDelta

@@ -9,18 +9,20 @@ from typing import Any
 import attrs
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.parser_events import (
+from greenroom.engine.parsers.parser import (
     CallArguments,
     CallEnd,
     CallName,
+    ParsedCall,
     ParserEvent,
     PlainText,
+    ReasoningParser,
     ReasoningText,
+    Release,
+    ToolCallParser,
+    ToolCallStream,
 )
-from greenroom.engine.parsers.reasoning_parser import ReasoningParser
 from greenroom.engine.parsers.stream_processor import Delta, StreamProcessor
-from greenroom.engine.parsers.tool_call_parser import Release, ToolCallParser, ToolCallStream
 from greenroom.schemas.events.events import ReasoningDelta, TextDelta, ToolCallDelta
 from greenroom.schemas.messages.messages import Tool, ToolCall
 from greenroom.schemas.messages.prepared_input import PreparedPrompt

@@ -17,20 +17,19 @@ import attrs
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
-from greenroom.actors.store.answers import StoreMessage
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.actors.store.tables import StoreMessage
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
 from greenroom.http.commands.setup import SUGGESTED
-from greenroom.http.operations.metric_families import COUNTERS, GAUGES, HISTOGRAMS
+from greenroom.http.operations.metrics import COUNTERS, GAUGES, HISTOGRAMS
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.schemas.messages.generation import GenerationParameters, allowed
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.tools_protocol import ToolsMessage
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.setting_fields import range_of
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.setting_groups import range_of
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 NOTES = Path(__file__).resolve().parents[3] / "notes"
 PAGES = ("configure.md", "generation-parameters.md", "guide.md", "operate.md", "which-model.md")

@@ -10,9 +10,8 @@ from quart import Response, request
 from quart.wrappers.response import ResponseBody
 from quart_trio import QuartTrio
 
-from greenroom.http.answering.requests.current_request import request_resources
-from greenroom.http.transport.flow_controlled_body import FlowControlledRequest
-from greenroom.http.transport.request_connection import RequestConnection
+from greenroom.http.answering.current_request import request_resources
+from greenroom.http.transport.request_connection import FlowControlledRequest, RequestConnection
 from greenroom.tests.support.servers.http_servers import Server
 
 

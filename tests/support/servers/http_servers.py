@@ -15,13 +15,13 @@ from hypercorn.typing import ASGIFramework
 
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import closing_responses, create_app_with, error_shapes, web_sockets
-from greenroom.http.guard.keys.key_watch import KeyWatch
+from greenroom.http.guard.key_watch import KeyWatch
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
-from greenroom.http.transport.certificates import Certificates
-from greenroom.http.transport.closing_response import ClosingResponses
+from greenroom.http.transport.request_head import ClosingResponses
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
+from greenroom.http.transport.tls import Certificates
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
 from greenroom.schemas.settings.settings import Settings
 

@@ -6,10 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.kinds.libraries import models_of
+from greenroom.engine.catalog.libraries import models_of
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.sound.transcription.preparing.architectures import MOST_TOKENS, SINGLE_PASS
-from greenroom.engine.sound.transcription.preparing.transcription_adapter import make_transcription_adapter
+from greenroom.engine.sound.transcription.transcription_adapter import (
+    MOST_TOKENS,
+    SINGLE_PASS,
+    make_transcription_adapter,
+)
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError

@@ -10,12 +10,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from greenroom.engine.catalog.kinds.libraries import models_of
+from greenroom.engine.catalog.libraries import models_of
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.sound.speech.load_speaking_model import load_speaking_model
-from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter
-from greenroom.engine.sound.speech.preparing.abilities import find_abilities
-from greenroom.engine.sound.speech.preparing.prepared_speech import Samples
+from greenroom.engine.sound.speech.abilities import find_abilities
+from greenroom.engine.sound.speech.speech_adapter import Samples
+from greenroom.engine.sound.speech.speech_engine import load_speaking_model, open_speech_adapter
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError

@@ -8,9 +8,8 @@ import re
 import sysconfig
 from pathlib import Path
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.kinds.families import family_of
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
+from greenroom.engine.catalog.families import family_of
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.settings.settings import Settings

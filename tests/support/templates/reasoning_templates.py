@@ -7,11 +7,9 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.schemas.messages.messages import Message, TextPart
-from greenroom.schemas.messages.reasoning import ReasoningSettings
+from greenroom.schemas.messages.messages import Message, ReasoningSettings, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import CapabilityRecord, Family

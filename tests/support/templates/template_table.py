@@ -26,8 +26,7 @@ import attrs
 import structlog
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.detection.rendered_turns import RenderedTurn
-from greenroom.engine.adapters.detection.round_trip import ParsedTurn, read_turn
+from greenroom.engine.adapters.round_trip import ParsedTurn, RenderedTurn, read_turn
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest

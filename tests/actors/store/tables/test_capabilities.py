@@ -10,10 +10,10 @@ import attrs
 import pytest
 import structlog
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.database.database_file import MEMORY
-from greenroom.actors.store.read_capabilities import read_capabilities
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.database_file import MEMORY
+from greenroom.actors.store.read_only import read_capabilities
+from greenroom.actors.store.tables import Tables
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.tests.support.actors.stored_records import PROBED
 

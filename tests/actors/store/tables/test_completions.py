@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.actors.store.answers import Tables
+from greenroom.actors.store.tables import Tables
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.stored import CompletionPage
 from greenroom.tests.support.actors.stored_records import completion

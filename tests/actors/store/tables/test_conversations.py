@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.tables import items_table, paging
+from greenroom.actors.store import items_table
+from greenroom.actors.store import items_table as paging
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.tables import Tables
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.stored import ItemPage
 from greenroom.tests.support.actors.stored_records import conversation, item, response

@@ -6,12 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.capacity import Capacity
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.tables.conversations_table import ConversationsTable
-from greenroom.actors.store.tables.history import Histories
-from greenroom.actors.store.tables.items_table import ItemsTable
+from greenroom.actors.store.connection import Capacity, Connection
+from greenroom.actors.store.conversations_table import ConversationsTable, Histories
+from greenroom.actors.store.items_table import ItemsTable
+from greenroom.actors.store.tables import Tables
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.stored import StoredTurn
 from greenroom.tests.support.actors.stored_records import conversation, item, names_of, response

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.store.answers import Tables
-from greenroom.actors.store.database.connection import Connection
-from greenroom.actors.store.tables import retention
-from greenroom.actors.store.tables.retention import Retention
+from greenroom.actors.store import retention
+from greenroom.actors.store.connection import Connection
+from greenroom.actors.store.retention import Retention
+from greenroom.actors.store.tables import Tables
 from greenroom.schemas.protocols.store_protocol import Pruned
 from greenroom.tests.support.actors.stored_records import completion, conversation, item, response
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.adapters.conversation import message_normalization as normalization
+from greenroom.engine.adapters import message_normalization as normalization
 from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import render_calls
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.adapters.conversation import render_calls
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.schemas.events.events import ToolCallDelta
 from greenroom.schemas.messages.messages import Message, TextPart, Tool
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest

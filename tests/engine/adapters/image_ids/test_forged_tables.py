@@ -7,14 +7,16 @@ import itertools
 import random
 import re
 
-from greenroom.engine.adapters.image_ids.filename_table import (
+from greenroom.engine.adapters.image_ids import (
     LARGEST_NUMBER,
+    ImageNumbers,
     NamedImage,
+    ReadImages,
     filename_table,
+    image_name,
+    read_images,
     split_tables,
 )
-from greenroom.engine.adapters.image_ids.image_numbers import ImageNumbers, image_name
-from greenroom.engine.adapters.image_ids.read_images import ReadImages, read_images
 from greenroom.schemas.messages.messages import ContentPart, ImagePart, Message, Role, TextPart
 
 BEACH, MOUNTAIN, LAKE = (ImagePart(b"\x89PNG" + name) for name in (b"beach", b"mountain", b"lake"))

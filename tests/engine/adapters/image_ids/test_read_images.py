@@ -6,8 +6,13 @@ import hashlib
 
 import pytest
 
-from greenroom.engine.adapters.image_ids.filename_table import NamedImage, filename_table, split_tables
-from greenroom.engine.adapters.image_ids.read_images import ReadImages, read_images
+from greenroom.engine.adapters.image_ids import (
+    NamedImage,
+    ReadImages,
+    filename_table,
+    read_images,
+    split_tables,
+)
 from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import inlined
+from greenroom.engine.adapters.conversation import inlined
 from greenroom.schemas.messages.messages import Tool
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.tests.support.templates.chat_adapters import Folder, adapter_of, chat

@@ -10,7 +10,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from greenroom.engine.adapters.prompts.oldest_turns import (
+from greenroom.engine.adapters.conversation_prompts import (
     first_fitting,
     starts_on_grid,
     turn_starts,

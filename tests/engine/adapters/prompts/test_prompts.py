@@ -11,9 +11,8 @@ from typing import Any, get_args
 import attrs
 import pytest
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.kinds.families import FAMILIES
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
+from greenroom.engine.catalog.families import FAMILIES
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.messages.generation import GenerationParameters

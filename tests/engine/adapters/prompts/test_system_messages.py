@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.engine.adapters.prompts.system_messages import SystemMessages
+from greenroom.engine.adapters.prompt_renderer import SystemMessages
 from greenroom.schemas.messages.messages import Message, Role, TextPart
 from greenroom.schemas.messages.requests import VERBOSITIES, ChatInput
 

@@ -9,10 +9,16 @@ import attrs
 import pytest
 from structlog.testing import capture_logs
 
-from greenroom.engine.adapters.reasoning.find_switches import find_switches
-from greenroom.engine.adapters.reasoning.switches import PromptChanges, ReasoningSwitches
-from greenroom.schemas.messages.messages import JsonObject, Message, TextPart
-from greenroom.schemas.messages.reasoning import EFFORTS, Effort, ReasoningSettings
+from greenroom.engine.adapters.find_reasoning import find_switches
+from greenroom.engine.adapters.reasoning_switches import PromptChanges, ReasoningSwitches
+from greenroom.schemas.messages.messages import (
+    EFFORTS,
+    Effort,
+    JsonObject,
+    Message,
+    ReasoningSettings,
+    TextPart,
+)
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.tests.support.templates.chat_adapters import chat

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.make_adapter import make_adapter
+from greenroom.engine.adapters.adapter import Adapter, make_adapter
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.messages.messages import Message, TextPart, ToolCall
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.engine.adapters.templates.template_probe import TemplateTraits, probe_template
+from greenroom.engine.adapters.template_probe import TemplateTraits, probe_template
 from greenroom.tests.support.templates.chat_adapters import MakeAdapter
 from greenroom.tests.support.templates.chat_tokenizers import TEMPLATES
 

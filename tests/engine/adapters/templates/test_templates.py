@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.message_converter import short_call_id
+from greenroom.engine.adapters.conversation import short_call_id
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 
 
 def model(folder: Path, **config: Any) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.files.fingerprint import fingerprint, folder_bytes
+from greenroom.engine.catalog.model_files import fingerprint, folder_bytes
 
 
 @pytest.fixture

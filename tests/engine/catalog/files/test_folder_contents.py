@@ -9,9 +9,9 @@ import pytest
 
 from greenroom.engine.catalog.catalog import Catalog
 from greenroom.engine.catalog.description import describe
-from greenroom.engine.catalog.files.tokenizer_files import check_tokenizer_files
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.named_folders import why_no_model
+from greenroom.engine.catalog.folders import why_no_model
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.model_files import check_tokenizer_files
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.problems import ProblemError
 

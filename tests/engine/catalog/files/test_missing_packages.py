@@ -11,13 +11,12 @@ import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_engine
-from greenroom.engine.adapters.make_adapter import make_adapter
-from greenroom.engine.catalog.files.load_failures import named_failures
-from greenroom.engine.catalog.files.missing_packages import library_missing, missing_module
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.adapters.adapter import make_adapter
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.load_failures import library_missing, missing_module, named_failures
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.engine.vision.prompts.load_image_processor import load_image_processor
+from greenroom.engine.vision.load_image_processor import load_image_processor
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.engine.catalog import model_files
 from greenroom.engine.catalog.description import describe
-from greenroom.engine.catalog.entries import CatalogEntry
-from greenroom.engine.catalog.files import regular_files
-from greenroom.engine.catalog.files.json_files import read_json_object
-from greenroom.engine.catalog.files.regular_files import (
+from greenroom.engine.catalog.folders import CatalogEntry
+from greenroom.engine.catalog.model_files import (
     MAX_TOKENIZER_BYTES,
     check_folder,
     open_regular,
+    read_json_object,
     read_regular,
 )
 from greenroom.tests.support.hostile.model_folders import HOSTILE, make_hostile
@@ -116,7 +116,7 @@ def test_no_more_of_a_folder_is_read_than_models_have(
 def test_a_folder_of_too_many_files_is_refused_without_reading_all_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(regular_files, "_MOST_ENTRIES", 100)
+    monkeypatch.setattr(model_files, "_MOST_ENTRIES", 100)
     for number in range(150):
         (tmp_path / f".{number}").touch()
     with pytest.raises(ValueError, match="more than 100 files"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from greenroom.engine.catalog.files.vision_weights import holds_vision_weights
+from greenroom.engine.catalog.configuration import holds_vision_weights
 from greenroom.tests.support.models.weight_headers import write_weights
 
 

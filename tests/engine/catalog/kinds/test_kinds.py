@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.kinds.libraries import library_constant, library_folder
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.libraries import library_constant, library_folder
 from greenroom.schemas.models.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.embedders import open_embedder

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.kinds.libraries import library_folder
-from greenroom.engine.catalog.kinds.other_purposes import PURPOSES
+from greenroom.engine.catalog.encoder_kinds import PURPOSES
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.libraries import library_folder
 from greenroom.schemas.problems import ProblemError
 
 

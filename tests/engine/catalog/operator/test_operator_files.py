@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.operator.operator_files import (
-    MAX_BYTES,
-    find_bad_file,
-    system_prompt_of,
-)
+from greenroom.engine.catalog.operator import MAX_BYTES, find_bad_file, system_prompt_of
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 
 def test_a_models_own_system_prompt_goes_before_everybodys(tmp_path: Path) -> None:

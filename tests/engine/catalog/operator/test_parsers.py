@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from greenroom.engine.catalog.operator.parsers import with_operators_parsers
+from greenroom.engine.catalog.operator import with_operators_parsers
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 RECORD = CapabilityRecord("text", "qwen", "qwen3", 4096, tool_parser="qwen3_coder")
 

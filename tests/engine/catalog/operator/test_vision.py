@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.operator.vision import allows_vision, check_vision
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.operator import allows_vision, check_vision
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
 GIGABYTE = 1 << 30

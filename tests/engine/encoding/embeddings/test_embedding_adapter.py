@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.encoding.embeddings.embedding_adapter import EmbeddingAdapter
+from greenroom.engine.encoding.embedding_adapter import EmbeddingAdapter
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.actors.actor_systems import chat
 from greenroom.tests.support.engines.embedders import embedding_request, open_adapter_of

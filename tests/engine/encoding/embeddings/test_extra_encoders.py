@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.catalog.kinds.encoder_kinds import EXTRA_ENCODERS, embedding_modules
-from greenroom.engine.catalog.kinds.libraries import models_of
+from greenroom.engine.catalog.encoder_kinds import EXTRA_ENCODERS, embedding_modules
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.libraries import models_of
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.embedders import Embedder, embedding_request, open_embedder
 from greenroom.tests.support.models.tiny_encoders import ENCODERS, RERANKERS, TinyEncoder
@@ -150,11 +150,11 @@ import sys
 from pathlib import Path
 import structlog
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.schemas.settings.settings import Settings
 
 for name in sys.argv[1:]:
@@ -180,4 +180,4 @@ def test_one_file_of_the_product_mentions_it() -> None:
     rooms = ("actors", "engine", "http", "schemas")
     sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     found = [str(path.relative_to(ROOT)) for path in sources if PACKAGE in path.read_text()]
-    assert found == ["engine/encoding/load_extra_encoder.py"]
+    assert found == ["engine/encoding/load_encoder.py"]

@@ -160,7 +160,7 @@ def test_an_instruction_that_is_too_long_is_named(reranker: MakeReranker, instru
 
 
 def test_all_pairs_together_have_a_limit(reranker: MakeReranker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenroom.engine.encoding.rerank.pair_tokens.MAX_TOKENS", 100)
+    monkeypatch.setattr("greenroom.engine.encoding.rerank_adapter.MAX_TOKENS", 100)
     adapter = reranker("bert-rerank").adapter
     adapter.prepare_input(score(documents=("a",) * 5))
     with pytest.raises(ProblemError, match="more than 100 tokens together"):

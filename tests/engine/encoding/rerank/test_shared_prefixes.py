@@ -6,11 +6,10 @@ import attrs
 import numpy as np
 import pytest
 
-from greenroom.engine.encoding import pass_memory
-from greenroom.engine.encoding.rerank.generative_reranker import GenerativeReranker
-from greenroom.engine.encoding.rerank.prefix_kv import PrefixKV
+from greenroom.engine.encoding import row_queue
+from greenroom.engine.encoding.rerankers import GenerativeReranker, PrefixKV
 from greenroom.engine.encoding.row_queue import Job
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -141,7 +140,7 @@ def test_requests_that_take_turns_take_each_others_room(
     queries = {"a": QUERY, "b": f"walks {QUERY}"}
     expected = {name: model.scores(score(query, MANY)) for name, query in queries.items()}
     once = sum(advanced)
-    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.prefix_bytes(200))
+    monkeypatch.setattr(row_queue, "MAX_HELD", decoder.prefix_bytes(200))
     model.engine._budget.tokens = 256.0
     events = model.run(*(named(name, query) for name, query in queries.items()))
     assert sum(advanced) > 2 * once, "each was computed again"
@@ -156,7 +155,7 @@ def test_heads_that_take_several_passes_do_not_take_each_others_room_for_ever(
     assert isinstance(decoder, GenerativeReranker)
     queries = {"a": QUERY, "b": f"walks {QUERY}"}
     expected = {name: model.scores(score(query, MANY)) for name, query in queries.items()}
-    monkeypatch.setattr(pass_memory, "MAX_HELD", decoder.prefix_bytes(200))
+    monkeypatch.setattr(row_queue, "MAX_HELD", decoder.prefix_bytes(200))
     monkeypatch.setattr(model.engine._budget, "observe", lambda tokens, seconds: None)
     model.engine._budget.tokens = 40.0
     for name, query in queries.items():

@@ -9,11 +9,11 @@ from tokenizers import AddedToken, Tokenizer
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES, TOOL_PARSERS, make_tool_parser
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matching.matcher_state import Phase
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.parsers.tool_call_parser import Release
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.matcher_state import Phase
+from greenroom.engine.parsers.parser import Release
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import (
+from greenroom.schemas.messages.requests import (
     CallConstraint,
     Constraint,
     JsonSchemaFormat,

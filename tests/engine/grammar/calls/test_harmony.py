@@ -7,9 +7,9 @@ import json
 import pytest
 
 from greenroom.engine.formats.registry import make_reasoning_parser
-from greenroom.engine.grammar.matching.matcher_state import Phase
+from greenroom.engine.grammar.matcher_state import Phase
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import (
+from greenroom.schemas.messages.requests import (
     CallConstraint,
     Constraint,
     JsonSchemaFormat,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import CallConstraint, Constraint
+from greenroom.schemas.messages.requests import CallConstraint, Constraint
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
 

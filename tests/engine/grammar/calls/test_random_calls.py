@@ -15,11 +15,9 @@ import pytest
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.parser_events import CallArguments, ParserEvent
-from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.parsers.parser import CallArguments, ParsedCall, ParserEvent, ToolCallParser
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import CallConstraint, Constraint
+from greenroom.schemas.messages.requests import CallConstraint, Constraint
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.grammars.random_schemas import RandomSchemas
 from greenroom.tests.support.parsers.call_models import call_adapter, force_calls

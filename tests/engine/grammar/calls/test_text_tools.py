@@ -9,9 +9,8 @@ from typing import Literal
 import pytest
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
-from greenroom.schemas.messages.messages import TextInput, Tool, ToolChoice
-from greenroom.schemas.messages.response_format import CallConstraint, Constraint
-from greenroom.schemas.messages.text_tools import ARGUMENT, text_tool
+from greenroom.schemas.messages.messages import ARGUMENT, TextInput, Tool, ToolChoice, text_tool
+from greenroom.schemas.messages.requests import CallConstraint, Constraint
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars
 from greenroom.tests.support.parsers.model_outputs import extract_calls

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.cost import limits
-from greenroom.engine.grammar.cost.budget import ConstraintBudget
-from greenroom.engine.grammar.json_schema.check import check_schema
+from greenroom.engine.grammar import limits
+from greenroom.engine.grammar.limits import ConstraintBudget
+from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import CallConstraint, Constraint, JsonSchemaFormat
+from greenroom.schemas.messages.requests import CallConstraint, Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 

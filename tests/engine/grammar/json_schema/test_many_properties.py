@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.cost import limits
-from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat
+from greenroom.engine.grammar import limits
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 

@@ -7,12 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.grammar.json_schema.patterns import portable_pattern
-from greenroom.engine.grammar.lark.grammar_builder import anchored_pattern
-from greenroom.schemas.messages.response_format import (
-    Constraint,
-    JsonSchemaFormat,
-)
+from greenroom.engine.grammar.grammar_builder import anchored_pattern
+from greenroom.engine.grammar.patterns import portable_pattern
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 

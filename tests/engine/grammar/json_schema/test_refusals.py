@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.cost import limits
-from greenroom.engine.grammar.json_schema.check import check_schema
-from greenroom.schemas.messages.response_format import (
+from greenroom.engine.grammar import limits
+from greenroom.engine.grammar.schema_check import check_schema
+from greenroom.schemas.messages.requests import (
     ChoiceFormat,
     Constraint,
     JsonSchemaFormat,

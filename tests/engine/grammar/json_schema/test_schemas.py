@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.grammar.json_schema import keywords
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.schemas.messages.response_format import Constraint, JsonObjectFormat, JsonSchemaFormat
+from greenroom.engine.grammar import schema_keywords
+from greenroom.engine.grammar.matcher import Matcher
+from greenroom.schemas.messages.requests import Constraint, JsonObjectFormat, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import (
     FORMAT_CHECKS,
@@ -64,7 +64,7 @@ def test_thousands_of_schemas_end_and_validate(grammars: Grammars, schema: Any, 
     check_walks(grammars, schema, seed)
 
 
-@pytest.mark.parametrize("name", keywords.FORMATS)
+@pytest.mark.parametrize("name", schema_keywords.FORMATS)
 def test_a_format_is_held(grammars: Grammars, name: str) -> None:
     constraint = Constraint(JsonSchemaFormat({"type": "string", "format": name}))
     finished = 0
@@ -90,7 +90,7 @@ def test_a_format_is_held(grammars: Grammars, name: str) -> None:
     ],
 )
 def test_only_days_of_the_calendar_are_dates(text: str, held: bool) -> None:
-    assert bool(re.search(keywords.FORMAT_PATTERNS["date"], text)) is held
+    assert bool(re.search(schema_keywords.FORMAT_PATTERNS["date"], text)) is held
 
 
 KEYWORD_CASES: dict[str, Any] = {
@@ -152,14 +152,14 @@ def test_tuples_of_older_drafts_are_held(grammars: Grammars) -> None:
 
 
 def test_every_supported_keyword_is_tested_above() -> None:
-    assert KEYWORD_CASES.keys() | {"additionalItems"} == keywords.SUPPORTED
+    assert KEYWORD_CASES.keys() | {"additionalItems"} == schema_keywords.SUPPORTED
 
 
 def test_the_notes_list_exactly_what_is_supported() -> None:
     notes = (Path(__file__).parents[4] / "notes" / "structured-output.md").read_text()
     for heading, expected in (
-        ("Honoured keywords", keywords.SUPPORTED),
-        ("Formats", set(keywords.FORMATS)),
+        ("Honoured keywords", schema_keywords.SUPPORTED),
+        ("Formats", set(schema_keywords.FORMATS)),
     ):
         section = notes.split(f"### {heading}\n")[1].split("\n#")[0]
         listed = [line for line in section.splitlines() if line.startswith("- ")]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.cost import limits
-from greenroom.engine.grammar.lark.check import check_lark
-from greenroom.engine.grammar.lark.grammar_summary import summarize_grammar
+from greenroom.engine.grammar import limits
+from greenroom.engine.grammar.grammar_summary import summarize_grammar
+from greenroom.engine.grammar.lark_check import check_lark
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import CallConstraint, ChoiceFormat, Constraint, LarkFormat
+from greenroom.schemas.messages.requests import CallConstraint, ChoiceFormat, Constraint, LarkFormat
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 

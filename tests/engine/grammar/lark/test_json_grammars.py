@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from greenroom.engine.grammar.cost.limits import parser_limits
-from greenroom.engine.grammar.lark.json_grammars import text_grammar
-from greenroom.engine.grammar.vocabulary.c_interface import GrammarMatcher
-from greenroom.engine.grammar.vocabulary.single_bytes import single_bytes
+from greenroom.engine.grammar.c_interface import GrammarMatcher
+from greenroom.engine.grammar.grammar_tokenizer import single_bytes
+from greenroom.engine.grammar.json_grammars import text_grammar
+from greenroom.engine.grammar.limits import parser_limits
 
 
 def accepts(lark: str, text: str) -> bool:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.grammar.matching.batch_masks import apply_masks
-from greenroom.engine.grammar.matching.token_mask import allow_only
+from greenroom.engine.grammar.masks import allow_only
+from greenroom.engine.grammar.matcher import apply_masks
 
 
 @pytest.mark.parametrize("rows", [[1], [0, 3], [0, 1, 2, 3], [0, 2, 3]])

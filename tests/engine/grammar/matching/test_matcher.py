@@ -8,15 +8,13 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
-from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.constraint_cache import ConstraintCache
-from greenroom.engine.grammar.matching.batch_masks import compute_masks
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.engine.grammar.matching.matcher_state import Phase
-from greenroom.engine.grammar.matching.token_mask import TokenMask
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.compiler import ConstraintCache, GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.masks import TokenMask
+from greenroom.engine.grammar.matcher import Matcher, compute_masks
+from greenroom.engine.grammar.matcher_state import Phase
 from greenroom.schemas.messages.messages import Tool, ToolChoice
-from greenroom.schemas.messages.response_format import (
+from greenroom.schemas.messages.requests import (
     CallConstraint,
     ChoiceFormat,
     Constraint,

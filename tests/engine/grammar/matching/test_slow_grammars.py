@@ -11,16 +11,16 @@ import attrs
 import pytest
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
+from greenroom.engine.grammar import masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.matching import grammar_threads
-from greenroom.engine.grammar.matching.matcher import Matcher
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.matcher import Matcher
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.response_format import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
+from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded, text_of
 from greenroom.tests.support.grammars.json_schemas import PERSON_WITH_TAGS
@@ -65,8 +65,8 @@ class Gate:
     opened: threading.Event = attrs.field(factory=threading.Event)
 
     def close(self) -> None:
-        threads = grammar_threads.grammar_threads()
-        for _ in range(grammar_threads.THREADS):
+        threads = masks.grammar_threads()
+        for _ in range(masks.THREADS):
             threads.submit(lambda: self.opened.wait(60))
 
     def open(self) -> None:
@@ -230,7 +230,7 @@ def test_a_grammar_that_hangs_fails_its_own_sequences(tiny_model: TinyModel, gat
     assert job is not None
     assert begun.wait(60)
     assert job.started_at is not None
-    job.started_at -= 2 * grammar_threads.MAX_JOB_SECONDS
+    job.started_at -= 2 * masks.MAX_JOB_SECONDS
     ids = [submit(driver, hung, 40), submit(driver, other, 40), submit(driver, None, 40)]
     driver.run()
     failed = driver.events[ids[0]][-1]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from greenroom.engine.grammar.matching.trigger_matcher import TriggerMatcher
+from greenroom.engine.grammar.matcher_state import TriggerMatcher
 from greenroom.tests.support.grammars.grammar_walks import Grammars
 
 

@@ -11,9 +11,9 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from greenroom.engine.grammar.vocabulary.c_interface import TokenTrie
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.tokenizer.token_names import TokenNames
+from greenroom.engine.grammar.c_interface import TokenTrie
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.tokenizer.detokenizer import TokenNames
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.models.tiny_models import TOKENIZER
 

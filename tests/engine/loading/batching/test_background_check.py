@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.loading.batching.background_check import PIECE, BackgroundCheck
-from greenroom.engine.loading.batching.invariance_check import InvarianceCheck
+from greenroom.engine.loading.batching import PIECE, BackgroundCheck
+from greenroom.engine.loading.invariance_check import InvarianceCheck
 from greenroom.tests.support.architectures.architectures import make
 
 

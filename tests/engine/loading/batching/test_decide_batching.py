@@ -15,9 +15,9 @@ import structlog
 
 from greenroom.engine.kv_cache.batching import prefills_alone
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
-from greenroom.engine.loading.batching import cached_results, decide_batching
-from greenroom.engine.loading.batching.background_check import BackgroundCheck
-from greenroom.engine.loading.batching.check_results import CheckResults
+from greenroom.engine.loading import batching, batching_table
+from greenroom.engine.loading.batching import BackgroundCheck
+from greenroom.engine.loading.batching_table import CheckResults
 from greenroom.engine.loading.load_model import load_model
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import config_of, make
@@ -31,8 +31,8 @@ PROVED = "batching proved"
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Isolate the test from cached results, and allow enough time for checks."""
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 600.0)
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
+    monkeypatch.setattr(batching, "MIN_SECONDS", 600.0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -100,7 +100,7 @@ def test_the_table_holds_on_metal_only_for_code_without_kernels(
     if device != "cpu":
         pretend_gpu(monkeypatch, "any", is_metal=device == "metal")
     with structlog.testing.capture_logs() as logs:
-        decide_batching.decide_batching(model, tmp_path, 1.0, 0.0)
+        batching.decide_batching(model, tmp_path, 1.0, 0.0)
     assert [line["event"] for line in logs] == ([PROVED] if proves else [])
     assert not prefills_alone(model)
 
@@ -127,14 +127,14 @@ def test_what_an_earlier_release_found_wrong_is_tried_again(
     for folder in (right, wrong):
         loaded(folder)
     (key,) = [key for key, entry in json.loads(file.read_text()).items() if not entry["prefill"]]
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
-    assert cached_results.load_results(key).prefill is False
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
-    monkeypatch.setattr(cached_results, "version", lambda package: "99")
-    assert cached_results.load_results(key) == CheckResults(None, True)
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
+    assert batching_table.load_results(key).prefill is False
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
+    monkeypatch.setattr(batching_table, "version", lambda package: "99")
+    assert batching_table.load_results(key) == CheckResults(None, True)
     assert [line["event"] for line in loaded(wrong)[1]] == [PROVED, ALONE]
     assert loaded(right)[1] == []
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
     assert [line["event"] for line in loaded(wrong)[1]] == [ALONE]
     assert len(json.loads(file.read_text())) == 2
 
@@ -158,7 +158,7 @@ def test_a_proof_is_remembered_by_the_process_and_by_the_users_cache_folder(
 ) -> None:
     folder = with_own_code(tiny_model("mamba"), tmp_path / "own", "mamba")
     assert loaded(folder)[1][0]["event"] == PROVED
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
     model, logs = loaded(folder)
     assert [line["known_by"] for line in logs] == ["earlier proof"]
     assert prefills_alone(model)
@@ -169,8 +169,8 @@ def test_a_proof_is_remembered_by_the_process_and_by_the_users_cache_folder(
 def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(batching, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(batching, "SHARE_OF_LOAD", 0.0)
     folder = with_own_code(tiny_model("mamba"), tmp_path / "own", "mamba")
     rests: list[BackgroundCheck] = []
     model, logs = loaded(folder, rests.append)
@@ -182,7 +182,7 @@ def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
         rests[0].advance()
     assert prefills_alone(model)
     assert list(json.loads(file.read_text()).values()) == [{"decode": True}]
-    monkeypatch.setattr(cached_results, "_of_this_process", {})  # another process
+    monkeypatch.setattr(batching_table, "_of_this_process", {})  # another process
     model, logs = loaded(folder, rests.append)
     assert [(line["prefill"], line["decode"]) for line in logs] == [("alone", "together")]
     assert can_batch(new_cache(model))
@@ -191,7 +191,7 @@ def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
     (entry,) = json.loads(file.read_text()).values()
     assert (entry["prefill"], entry["decode"]) == (False, True)
     assert prefills_alone(model)
-    monkeypatch.setattr(cached_results, "_of_this_process", {})
+    monkeypatch.setattr(batching_table, "_of_this_process", {})
     assert [line["known_by"] for line in loaded(folder, rests.append)[1]] == ["earlier proof"]
     assert len(rests) == 2
 
@@ -199,8 +199,8 @@ def test_what_there_is_no_time_for_goes_on_in_pauses_and_at_the_next_load(
 def test_what_another_process_has_found_meanwhile_counts(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:
-    monkeypatch.setattr(decide_batching, "MIN_SECONDS", 0.0)
-    monkeypatch.setattr(decide_batching, "SHARE_OF_LOAD", 0.0)
+    monkeypatch.setattr(batching, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(batching, "SHARE_OF_LOAD", 0.0)
     folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
     rests: list[BackgroundCheck] = []
     model, _ = loaded(folder, rests.append)
@@ -240,7 +240,7 @@ def test_a_file_of_proofs_that_is_not_ours_is_passed_over(
         " " * 2_000_000,
     ]
     for content in odd:
-        cached_results._of_this_process.clear()
+        batching_table._of_this_process.clear()
         file.write_text(content, encoding="utf-8", errors="surrogateescape")
         assert [line["event"] for line in loaded(folder)[1]] == [PROVED]
         assert json.loads(file.read_text())[key] == {"prefill": True, "decode": True}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.loading.batching import digest
-from greenroom.engine.loading.batching.digest import branches_by_device, digest_of, sources_of
+from greenroom.engine.loading import batching_table
+from greenroom.engine.loading.batching_table import branches_by_device, digest_of, sources_of
 from greenroom.tests.support.architectures.architectures import make, names
 
 
@@ -50,7 +50,7 @@ def test_the_digest_changes_with_each_of_the_files_and_with_our_patches(
     patches.mkdir(parents=True)
     (patches / "known_faults.py").write_text("")
     monkeypatch.setattr(models, "__path__", [str(tmp_path)])
-    monkeypatch.setattr(digest, "_LOADING", tmp_path / "loading")
+    monkeypatch.setattr(batching_table, "_LOADING", tmp_path / "loading")
     digests = set()
     for changed in (None, *sorted(tmp_path.glob("*.py")), patches / "known_faults.py"):
         if changed is not None:
@@ -81,6 +81,6 @@ def test_code_for_one_kind_of_device_is_found_in_all_files_of_an_architecture(
 
 def test_every_file_of_the_library_that_tells_devices_apart_is_known() -> None:
     folder = Path(importlib.import_module("mlx_lm.models").__path__[0])
-    found = {path.stem for path in folder.glob("*.py") if digest._any_branches(path.stem)}
+    found = {path.stem for path in folder.glob("*.py") if batching_table._any_branches(path.stem)}
     assert {"bitnet", "muse_spark", "bitlinear_layers", "ssm", "gated_delta"} <= found
     assert not {"llama", "qwen3", "gemma3", "gpt_oss", "base", "cache", "switch_layers"} & found

@@ -10,8 +10,8 @@ import pytest
 
 from greenroom.engine.kv_cache.batching import Batching, new_mergeable_cache, prefills_alone, restrict
 from greenroom.engine.kv_cache.caches import can_batch, new_cache
-from greenroom.engine.loading.batching.check_results import CheckResults
-from greenroom.engine.loading.batching.invariance_check import ROWS, TOKENS, InvarianceCheck
+from greenroom.engine.loading.batching_table import CheckResults
+from greenroom.engine.loading.invariance_check import ROWS, TOKENS, InvarianceCheck
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.engines.schedules import soak_only
 

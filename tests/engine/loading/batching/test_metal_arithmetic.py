@@ -12,11 +12,10 @@ import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.batching import Batching
-from greenroom.engine.loading.batching.cached_results import TABLE
-from greenroom.engine.loading.batching.check_results import CheckResults
-from greenroom.engine.loading.batching.invariance_check import InvarianceCheck, distance
-from greenroom.engine.loading.batching_patches.patch_for_batching import patch_for_batching
-from greenroom.engine.vision.load_vision_model import load_vision_lazily
+from greenroom.engine.loading.batching_patches import patch_for_batching
+from greenroom.engine.loading.batching_table import TABLE, CheckResults
+from greenroom.engine.loading.invariance_check import InvarianceCheck, distance
+from greenroom.engine.vision.open_vision_engine import load_vision_lazily
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.architectures.metal_arithmetic import in_4_bits, metal_arithmetic

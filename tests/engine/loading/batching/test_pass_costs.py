@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.engine.loading.batching.pass_costs import PassCosts
+from greenroom.engine.loading.invariance_check import PassCosts
 
 
 def test_a_larger_pass_is_foretold_on_the_line_through_the_two_before_it() -> None:

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from greenroom.engine.loading.batching.cached_results import TABLE, as_entry
-from greenroom.engine.loading.batching.digest import digest_of
+from greenroom.engine.loading.batching_table import TABLE, as_entry, digest_of
 from greenroom.tests.support.architectures.architectures import names
 from greenroom.tests.support.architectures.batching_table import prove_architecture
 from greenroom.tests.support.engines.schedules import soak_only

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.media.audio.decoder_threads import AT_ONCE, DECODERS
-from greenroom.engine.media.audio.reader import RecordingReader
+from greenroom.engine.media.decoders import DECODERS, THREADS_AT_ONCE
+from greenroom.engine.media.windows import RecordingReader
 from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.media.hanging_recordings import decoding_threads
 from greenroom.tests.support.media.recordings import RATE, noise, write_recording
@@ -46,7 +46,7 @@ def test_many_recordings_take_no_more_threads_than_one(silent: Path, tmp_path: P
         for each in (*many, plain):
             each.close()
     assert heard == 2 * RATE
-    assert most <= AT_ONCE
+    assert most <= THREADS_AT_ONCE
 
 
 def test_closing_a_recording_ends_its_decoding_in_the_middle(silent: Path) -> None:

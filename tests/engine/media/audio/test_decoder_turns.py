@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from greenroom.engine.media.audio.decoder_turns import MOST_OPEN, OPEN_AT_ONCE, UNMOVED_SECONDS, DecoderTurns
+from greenroom.engine.media.decoders import MOST_OPEN, OPEN_AT_ONCE, UNMOVED_SECONDS, DecoderTurns
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.fairness.preparation_steps import PENDING, run_to_end
-from greenroom.engine.media.audio import decoder_threads, decoding
-from greenroom.engine.media.audio.decoder_threads import AT_ONCE, DECODERS
-from greenroom.engine.media.audio.decoding import decode_recording
+from greenroom.engine.media import decoders, windows
+from greenroom.engine.media.decoders import DECODERS, THREADS_AT_ONCE
+from greenroom.engine.media.windows import decode_recording
+from greenroom.engine.resources.preparation_steps import PENDING, run_to_end
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders
 from greenroom.tests.support.media.recordings import RATE, silence, write_recording
@@ -37,15 +37,15 @@ def test_a_file_that_is_no_recording_is_refused() -> None:
 
 def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request beyond the limit waits for the decoder of the next one that ends."""
-    monkeypatch.setattr(decoder_threads, "PATIENCE", math.inf)
+    monkeypatch.setattr(decoders, "PATIENCE", math.inf)
     with hanging_decoders():
-        begun = [decode_recording(b"sound", RATE, 1) for _ in range(decoding.AT_ONCE + 1)]
+        begun = [decode_recording(b"sound", RATE, 1) for _ in range(windows.AT_ONCE + 1)]
         assert all(next(steps) == PENDING for steps in begun)
-        assert len(decoding_threads()) == AT_ONCE
-        assert len(DECODERS) == decoding.AT_ONCE
+        assert len(decoding_threads()) == THREADS_AT_ONCE
+        assert len(DECODERS) == windows.AT_ONCE
         begun[0].close()
         assert next(begun[-1]) == PENDING
-        assert len(DECODERS) == decoding.AT_ONCE
+        assert len(DECODERS) == windows.AT_ONCE
         for steps in begun:
             steps.close()
         assert not len(DECODERS)

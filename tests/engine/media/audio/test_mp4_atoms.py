@@ -10,9 +10,8 @@ import av
 import numpy as np
 import pytest
 
-from greenroom.engine.media.audio.containers import BoundedFile
-from greenroom.engine.media.audio.mp4_atoms import is_mp4, unneeded_atoms
-from greenroom.engine.media.audio.samples import OpenedRecording
+from greenroom.engine.media.mp4_atoms import is_mp4, unneeded_atoms
+from greenroom.engine.media.recordings import BoundedFile, OpenedRecording
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies
 from greenroom.tests.support.media.recordings import RATE, Sound, silence, write_recording

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.media.audio import decoder_threads, samples
-from greenroom.engine.media.audio.reader import RecordingReader
+from greenroom.engine.media import decoders, recordings
+from greenroom.engine.media.windows import RecordingReader
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies, sounds
 from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders
@@ -155,7 +155,7 @@ def test_broken_packets_are_passed_over(sound: Sound, tmp_path: Path) -> None:
 def test_a_recording_longer_than_any_is_refused_wherever_that_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(samples, "MAX_SECONDS", 3)
+    monkeypatch.setattr(recordings, "MAX_SECONDS", 3)
     declared = write_recording(tmp_path / "declared", silence(4))
     assert "longer than" in refusal(declared)
     # The header of a raw AAC stream states no length.
@@ -169,7 +169,7 @@ def test_a_recording_of_more_samples_than_any_is_refused_wherever_that_is_seen(
     declared = tmp_path / "declared.flac"
     declared.write_bytes(sounds.silent_flac(5.0, 192_000, 8))
     assert "more than 8,294,400,000 samples" in refusal(declared)
-    monkeypatch.setattr(samples, "MAX_SAMPLES", 3 * RATE)
+    monkeypatch.setattr(recordings, "MAX_SAMPLES", 3 * RATE)
     undeclared = write_recording(tmp_path / "undeclared", silence(4), "aac")
     assert "more than" in refusal(undeclared)
 
@@ -224,7 +224,7 @@ def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
 _PEAK = """
 import resource, sys
 from pathlib import Path
-from greenroom.engine.media.audio.samples import OpenedRecording
+from greenroom.engine.media.recordings import OpenedRecording
 from greenroom.schemas.problems import ProblemError
 for name in sys.argv[1:]:
     try:
@@ -283,9 +283,9 @@ def test_a_decoder_that_hangs_costs_its_recording_and_is_not_started_for_ever(
     sound: Sound, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_recording(tmp_path / "recording", sound)
-    monkeypatch.setattr(decoder_threads, "STALL_SECONDS", 0.0)
+    monkeypatch.setattr(decoders, "STALL_SECONDS", 0.0)
     with hanging_decoders():
-        for number in range(decoder_threads.MAX_STALLED):
+        for number in range(decoders.MAX_STALLED):
             hanging = RecordingReader(path, RATE)
             if number % 2:  # The client disconnects before the time limit.
                 hanging.close()

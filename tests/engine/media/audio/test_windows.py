@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from greenroom.engine.media.audio.windows import Window, WindowBuffer
+from greenroom.engine.media.windows import Window, WindowBuffer
 from greenroom.tests.support.media.recordings import RATE, Sound, noise, silence
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from greenroom.engine.media.images.decode import decode_image
-from greenroom.engine.media.images.limits import ImageLimits, ResolutionLimit
+from greenroom.engine.media.images import ImageLimits, ResolutionLimit, decode_image
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, pictures, pngs
 from greenroom.tests.support.platforms.peak_memory import peak_bytes

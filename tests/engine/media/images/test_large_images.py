@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from greenroom.engine.fairness.preparation_steps import PENDING, run_to_end
-from greenroom.engine.media.images import large_images
-from greenroom.engine.media.images.decode import LARGE, decode_image
-from greenroom.engine.media.images.large_images import decode_in_steps
-from greenroom.engine.media.images.limits import ResolutionLimit
+from greenroom.engine.media import large_images
+from greenroom.engine.media.images import LARGE, ResolutionLimit, decode_image
+from greenroom.engine.media.large_images import decode_in_steps
+from greenroom.engine.resources.preparation_steps import PENDING, run_to_end
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import pictures
 

@@ -13,12 +13,11 @@ import psutil
 import pytest
 from PIL import Image
 
-from greenroom.engine.fairness.preparation_steps import run_to_end
-from greenroom.engine.media.images import pdf_pages
-from greenroom.engine.media.images.limits import ImageLimits
-from greenroom.engine.media.images.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
-from greenroom.engine.media.processes import limited_process
-from greenroom.engine.media.processes.limits import REFUSED
+from greenroom.engine.media import limited_process, pdf_pages
+from greenroom.engine.media.decoding_process import REFUSED
+from greenroom.engine.media.images import ImageLimits
+from greenroom.engine.media.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
+from greenroom.engine.resources.preparation_steps import run_to_end
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, refusing_system
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.media.processes import limited_process
-from greenroom.engine.media.processes.limits import REFUSED, DecodingLimits
+from greenroom.engine.media import limited_process
+from greenroom.engine.media.decoding_process import REFUSED, DecodingLimits
 from greenroom.tests.support.hostile import refusing_system
 
 MEGABYTE = 1 << 20

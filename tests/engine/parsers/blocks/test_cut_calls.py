@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parser import ParsedCall, Release
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer

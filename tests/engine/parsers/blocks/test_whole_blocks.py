@@ -7,7 +7,7 @@ import json
 import pytest
 
 from greenroom.engine.formats.registry import make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, extract_calls
 from greenroom.tests.support.parsers.tool_call_examples import WRITTEN

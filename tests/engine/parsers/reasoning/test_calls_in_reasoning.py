@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
+from greenroom.engine.parsers.parser import Release
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.engine.parsers.tool_call_parser import Release
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.parsers.model_outputs import ParsedAnswer, collect_answer
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN

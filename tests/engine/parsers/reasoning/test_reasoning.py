@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.formats.registry import make_reasoning_parser
-from greenroom.engine.parsers.parser_events import PlainText, ReasoningText
+from greenroom.engine.parsers.parser import PlainText, ReasoningText
 from greenroom.tests.support.parsers.model_outputs import ExtractedReasoning, extract_reasoning
 
 

@@ -7,9 +7,7 @@ import json
 import pytest
 
 from greenroom.engine.formats.registry import make_tool_parser
-from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.engine.parsers.parser_events import CallArguments, CallEnd, CallName
-from greenroom.engine.parsers.tool_call_parser import ToolCallParser
+from greenroom.engine.parsers.parser import CallArguments, CallEnd, CallName, ParsedCall, ToolCallParser
 from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_calls
 from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
 

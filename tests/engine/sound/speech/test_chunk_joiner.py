@@ -7,9 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from greenroom.engine.sound.speech.chunk_joiner import FADE_SECONDS, ChunkJoiner
-from greenroom.engine.sound.speech.preparing.prepared_speech import Samples
-from greenroom.engine.sound.speech.tempo import TempoFilter
+from greenroom.engine.sound.speech.speech_adapter import Samples
+from greenroom.engine.sound.speech.utterance import FADE_SECONDS, ChunkJoiner, TempoFilter
 
 RATE = 24_000
 FADE = round(FADE_SECONDS * RATE)

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
 from greenroom.tests.support.models.tiny_orpheus import CODEC, make_tiny_orpheus, make_tiny_snac
@@ -53,7 +53,7 @@ def test_the_codec_that_is_missing_is_named_then_found_and_it_speaks_as_the_libr
     engine.close()
     assert account.statistics().weights == 0
     assert "mlx_audio.tts.models.llama.llama" not in sys.modules, "it keeps the codec"
-    model = import_model_code("greenroom.engine.sound.speech.load_speaking_model").load_speaking_model(
+    model = import_model_code("greenroom.engine.sound.speech.speech_engine").load_speaking_model(
         orpheus, "llama"
     )
     mx.random.seed(SEED)

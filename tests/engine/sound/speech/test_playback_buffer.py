@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.sound.speech.playback_buffer import LONGEST_HOLD, PlaybackBuffer
+from greenroom.engine.sound.speech.utterance import LONGEST_HOLD, PlaybackBuffer
 
 
 class Clock:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.sound.speech.preparing.sentences import LONGEST, cut_into_pieces, weigh
+from greenroom.engine.sound.speech.speech_adapter import LONGEST, cut_into_pieces, weigh
 
 
 def letters(text: str) -> str:

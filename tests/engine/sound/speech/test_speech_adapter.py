@@ -9,9 +9,8 @@ import attrs
 import pytest
 from openai.types.audio.speech_create_params import Voice
 
-from greenroom.engine.sound.speech.preparing.abilities import SpeechAbilities
-from greenroom.engine.sound.speech.preparing.speech_adapter import MAX_CHARACTERS, SpeechAdapter
-from greenroom.engine.sound.speech.preparing.voice_choice import OPENAI_VOICES
+from greenroom.engine.sound.speech.abilities import SpeechAbilities
+from greenroom.engine.sound.speech.speech_adapter import MAX_CHARACTERS, OPENAI_VOICES, SpeechAdapter
 from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError

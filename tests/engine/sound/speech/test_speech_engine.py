@@ -11,9 +11,9 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.sound.speech.chunk_joiner import FADE_SECONDS
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.sound.speech.speech_engine import SpeechEngine
+from greenroom.engine.sound.speech.utterance import FADE_SECONDS
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.loading.load_errors import LoadAbandonedError
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.model_load import ModelLoad
-from greenroom.engine.sound.speech.open_speech_engine import open_speech_adapter, open_speech_engine
+from greenroom.engine.loading.libraries import LoadAbandonedError
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.engine.sound.speech.speech_engine import open_speech_adapter, open_speech_engine
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.settings import Settings

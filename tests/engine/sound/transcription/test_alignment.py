@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.sound.transcription.whisper.alignment import normalize, token_times
+from greenroom.engine.sound.transcription.whisper_words import normalize, token_times
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 9), (2, 6, 40), (3, 25, 140)])

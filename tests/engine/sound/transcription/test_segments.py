@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.sound.transcription.whisper.segments import misses_speech, split_window
+from greenroom.engine.sound.transcription.whisper_words import misses_speech, split_window
 
 FIRST = 1000
 

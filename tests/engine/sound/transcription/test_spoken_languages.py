@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from greenroom.engine.catalog.kinds.libraries import library_folder, models_of
-from greenroom.engine.sound.transcription.preparing.architectures import NOT_SERVED, SINGLE_PASS
-from greenroom.engine.sound.transcription.recognizers.single_pass_recognizer import spoken_language
+from greenroom.engine.catalog.libraries import library_folder, models_of
+from greenroom.engine.sound.transcription.recognizers import spoken_language
+from greenroom.engine.sound.transcription.transcription_adapter import NOT_SERVED, SINGLE_PASS
 
 BUILT_ON = {"mega_asr": "qwen3_asr"}
 """Architectures that pass their arguments on to another one."""

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from greenroom.engine.sound.transcription.whisper.token_rules import TokenRules
-from greenroom.engine.sound.transcription.whisper.vocabulary import WhisperVocabulary
+from greenroom.engine.sound.transcription.whisper_decoding import TokenRules, WhisperVocabulary
 
 SIZE, END, FIRST = 120, 40, 60
 """Vocabulary size and limits: text below 40, control tokens up to 60, time stamps from there."""

@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.sound.transcription.whisper.whisper_recognizer import TEMPERATURES
+from greenroom.engine.sound.transcription.whisper_recognizer import TEMPERATURES
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.events.result_events import Recording
 from greenroom.schemas.problems import ProblemError

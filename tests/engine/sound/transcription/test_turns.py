@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.fairness import time_budget
-from greenroom.engine.fairness.time_budget import TimeBudget
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.sound.transcription.recognizers.recognizer import Recognizer
-from greenroom.engine.sound.transcription.running_transcription import RunningTranscription
+from greenroom.engine.resources import fair_queue
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.fair_queue import TimeBudget
+from greenroom.engine.sound.transcription.recognizers import Recognizer
+from greenroom.engine.sound.transcription.transcription_engine import RunningTranscription
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.problems import ProblemError
@@ -47,7 +47,7 @@ def test_a_short_recording_is_not_held_up_by_a_long_one(
 def test_recordings_take_turns_within_a_window(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(fair_queue, "BUDGET_SECONDS", 0.0)
     requests = [english.submit(short, client=client) for client in ("one", "two", "three")]
     order = note_turns(english, monkeypatch)
     rounds = min(order.count(request) for request in requests)
@@ -58,7 +58,7 @@ def test_recordings_take_turns_within_a_window(
 def test_recordings_under_made_up_keys_share_the_turns_of_their_address(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(fair_queue, "BUDGET_SECONDS", 0.0)
     first, second, modest = [english.submit(short, client=client) for client in ("one#a", "one#b", "two")]
     order = note_turns(english, monkeypatch)
     assert order[:8] == [first, modest, second, modest] * 2
@@ -110,7 +110,7 @@ def test_a_recording_is_heard_on_by_the_next_engine_behind_the_windows_that_are_
 def test_few_windows_are_begun_however_many_recordings_there_are(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(fair_queue, "BUDGET_SECONDS", 0.0)
     requests = [english.submit(short, client=f"client {number}") for number in range(6)]
     begun = 0
     while english.engine.has_work:

@@ -9,10 +9,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from greenroom.engine.text.batch.batch import Batch
+from greenroom.engine.text.batch import Batch
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.sequence import Sequence
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.tests.support.engines.schedules import (
     OVERLAPPING,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.text.batch import cache_growth
-from greenroom.engine.text.memory import kv_memory
+from greenroom.engine.text import batch_cache, kv_memory
 from greenroom.tests.support.engines.text_engines import Driver, expected
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import words
@@ -23,7 +22,7 @@ def capacities(driver: Driver) -> list[int]:
 def test_at_most_one_layer_grows_at_a_step(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:
-    monkeypatch.setattr(cache_growth, "LARGE_BYTES", 0)
+    monkeypatch.setattr(batch_cache, "LARGE_BYTES", 0)
     folder = tiny_model("qwen3")
     driver = Driver(folder)
     prompts = [tuple(words(150, seed)) for seed in range(rows)]

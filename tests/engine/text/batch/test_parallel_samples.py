@@ -10,13 +10,13 @@ import attrs
 import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
-from greenroom.engine.grammar.vocabulary.grammar_tokenizer import GrammarTokenizer
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.decoding import copy_budget
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler import running_batches
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.response_format import Constraint, RegexFormat
+from greenroom.schemas.messages.requests import Constraint, RegexFormat
 from greenroom.tests.support.engines.logprobs import plain_logprobs, scores_of
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, loaded
 from greenroom.tests.support.texts.prompts import words
@@ -133,7 +133,7 @@ def test_choices_of_a_prompt_that_takes_long_to_copy_begin_with_the_cached_one(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cached prompt is copied in parts, one per step, instead of once per choice in one step."""
-    monkeypatch.setattr(copy_budget, "MAX_COPY_MS", 0.0)
+    monkeypatch.setattr(running_batches, "MAX_COPY_MS", 0.0)
     folder = tiny_model("qwen3")
     prompt = tuple(words(400, 1))
     several = GenerationParameters(seed=5, n=3)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from greenroom.engine.adapters.prompts.prompt_outline import outline_prompt
-from greenroom.engine.text.explanation.compare_prompts import KnownPrompt, find_difference
-from greenroom.engine.text.explanation.prompt_history import PromptHistory
-from greenroom.engine.text.prefix_cache.memory.tree import pack
+from greenroom.engine.adapters.conversation_prompts import outline_prompt
+from greenroom.engine.text.explanation import KnownPrompt, PromptHistory, find_difference
+from greenroom.engine.text.prefix_cache.memory_tier import pack
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.prepared_input import PromptOutline
 from greenroom.tests.support.texts.prompts import words

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.events.explanation import Explanation

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.quantized_caches import QuantizedCache
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
-from greenroom.engine.text.prefix_cache.memory import kv_tensors
-from greenroom.engine.text.prefix_cache.memory.packing import pack
+from greenroom.engine.kv_cache.quantization import QuantizedCache
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.text.prefix_cache import kv_tensors
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
+from greenroom.engine.text.prefix_cache.kv_tensors import pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, quantized
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, words

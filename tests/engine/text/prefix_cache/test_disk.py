@@ -11,15 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.text.prefix_cache.disk.block import CacheBlock, HostTensor, HostTensors, read_tensors
-from greenroom.engine.text.prefix_cache.disk.disk_thread import DiskThread
-from greenroom.engine.text.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
-from greenroom.engine.text.prefix_cache.disk.index import DiskIndex
-from greenroom.engine.text.prefix_cache.disk.offload import Offload
-from greenroom.engine.text.prefix_cache.disk.tier import DiskStatistics, DiskTier
-from greenroom.engine.text.prefix_cache.memory.tree import pack
+from greenroom.engine.text.prefix_cache.disk_files import (
+    FOLDER_NAME,
+    CacheBlock,
+    DiskFolder,
+    HostTensor,
+    HostTensors,
+    read_tensors,
+)
+from greenroom.engine.text.prefix_cache.disk_tier import DiskStatistics, DiskTier
+from greenroom.engine.text.prefix_cache.memory_tier import pack
+from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskThread, Offload
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.continued_conversations import begin_conversation, continue_conversation

@@ -11,21 +11,20 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from greenroom.engine.text.prefix_cache.disk.block import (
+from greenroom.engine.text.prefix_cache.disk_files import (
+    FOLDER_NAME,
     BadFileError,
     CacheBlock,
+    DiskFolder,
     HostTensor,
     HostTensors,
     read_block,
     read_tensors,
     token_hash,
 )
-from greenroom.engine.text.prefix_cache.disk.disk_thread import DiskThread
-from greenroom.engine.text.prefix_cache.disk.fingerprint import fingerprint
-from greenroom.engine.text.prefix_cache.disk.folder import FOLDER_NAME, DiskFolder
-from greenroom.engine.text.prefix_cache.disk.index import DiskIndex
-from greenroom.engine.text.prefix_cache.disk.offload import Offload
-from greenroom.engine.text.prefix_cache.memory.tree import pack
+from greenroom.engine.text.prefix_cache.disk_tier import fingerprint
+from greenroom.engine.text.prefix_cache.memory_tier import pack
+from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskThread, Offload
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.text_engines import loaded
 from greenroom.tests.support.models.tiny_models import TinyModel

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.memory.held_memory import HeldPiece
-from greenroom.engine.memory.share import Share
+from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.held_memory import HeldPiece
 from greenroom.engine.text.prefix_cache.host_tier import HostTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, loaded
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.continued_conversations import begin_conversation, continue_conversation

@@ -9,7 +9,7 @@ import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.schemas.events.events import Finished, PromptProgress
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.schedules import deep_only

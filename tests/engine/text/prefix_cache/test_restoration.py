@@ -10,16 +10,15 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.text.prefix_cache import client, stored_reads
-from greenroom.engine.text.prefix_cache.disk.block import HostTensors
-from greenroom.engine.text.prefix_cache.disk.folder import DiskFolder
-from greenroom.engine.text.prefix_cache.disk.tier import DiskTier
-from greenroom.engine.text.prefix_cache.memory import kv_tensors, tier
-from greenroom.engine.text.prefix_cache.memory.tree import pack
+from greenroom.engine.text.prefix_cache import kv_tensors, memory_tier, prefix_cache
+from greenroom.engine.text.prefix_cache import restoration as stored_reads
+from greenroom.engine.text.prefix_cache.disk_files import DiskFolder, HostTensors
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
+from greenroom.engine.text.prefix_cache.memory_tier import pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.scheduler.prefill import prefix_reuse
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
+from greenroom.engine.text.scheduler import prefix_reuse
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events.events import PromptProgress
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -255,8 +254,8 @@ def test_a_long_prompt_is_inserted_in_parts(
     tiny_model: TinyModel, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Little is copied at its end or to split a node, and parts computed before a cancel are kept."""
-    monkeypatch.setattr(client, "PART_BYTES", 1)
-    monkeypatch.setattr(tier, "NODE_BYTES", 1 << 16)
+    monkeypatch.setattr(prefix_cache, "PART_BYTES", 1)
+    monkeypatch.setattr(memory_tier, "NODE_BYTES", 1 << 16)
     folder = tiny_model(kind)
     driver = Driver(folder, PrefillPolicy(idle_ms=0.01, min_chunk=50), PrefixCache(GENEROUS))
     cache = driver.engine.prefix_cache
@@ -283,7 +282,7 @@ def test_a_long_answer_is_inserted_in_parts(
     """The last step does not copy all of the answer."""
     folder = tiny_model("qwen3")
     monkeypatch.setattr(
-        client, "PART_BYTES", 64 * kv_tensors.bytes_per_token(prefilled_cache(folder, PROMPT))
+        prefix_cache, "PART_BYTES", 64 * kv_tensors.bytes_per_token(prefilled_cache(folder, PROMPT))
     )
     cache = PrefixCache(GENEROUS)
     driver = Driver(folder, prefix_cache=cache)

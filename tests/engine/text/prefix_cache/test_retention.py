@@ -7,9 +7,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from greenroom.engine.text.prefix_cache.memory.retention import RetentionPolicy
+from greenroom.engine.text.prefix_cache.memory_tier import RetentionPolicy
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.sequences.prefix_key import PrefixKey
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.tests.support.engines.text_engines import Driver, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, words

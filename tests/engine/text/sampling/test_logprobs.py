@@ -12,8 +12,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.tokenizer.token_names import TokenNames, byte_alphabet
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.tokenizer.detokenizer import TokenNames, byte_alphabet
 from greenroom.schemas.events.events import Finished, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.logprobs import plain_logprobs, scores_of

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenroom.engine.memory.account import MemoryAccount
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import InferenceEvent, PromptText, Token, TokenLogprob
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import EchoedPrompt
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.tests.support.engines.logprobs import plain_logprobs
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, finished, loaded, text_of
 from greenroom.tests.support.models.tiny_kinds import VOCABULARY

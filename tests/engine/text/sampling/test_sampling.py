@@ -10,13 +10,18 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.text.sampling import strategies
-from greenroom.engine.text.sampling.exponential import exponential, log_sum_exp
-from greenroom.engine.text.sampling.exponential_race import noise_count, sample_from_blocks, split_into_blocks
-from greenroom.engine.text.sampling.nucleus import attempts
-from greenroom.engine.text.sampling.sampler import Sampler
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters, fold_seed
-from greenroom.engine.text.sampling.top_k import top_k_candidates
+from greenroom.engine.text import sampling_strategies
+from greenroom.engine.text.sampler import Sampler
+from greenroom.engine.text.sampling_parameters import SamplingParameters, fold_seed
+from greenroom.engine.text.sampling_strategies import (
+    attempts,
+    exponential,
+    log_sum_exp,
+    noise_count,
+    sample_from_blocks,
+    split_into_blocks,
+    top_k_candidates,
+)
 from greenroom.schemas.messages.generation import GenerationParameters
 
 Counts = np.ndarray[Any, np.dtype[Any]]
@@ -119,7 +124,7 @@ def test_a_large_vocabulary_is_not_sorted_and_yet_exact(
     top_p: float, steepness: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Covers a nearly flat distribution, whose nucleus exceeds the candidates, and a steeper one."""
-    monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 16)
+    monkeypatch.setattr(sampling_strategies, "NUCLEUS_WIDTH", 16)
     logits = [-steepness * ((i * 37) % 100) ** 2 for i in range(100)]
     assert fits(sample_counts(logits, temperature=1.0, top_p=top_p), reference(logits, top_p=top_p))
 
@@ -129,7 +134,7 @@ def test_nothing_outside_a_small_share_of_a_flat_distribution_is_sampled(
     top_p: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The nucleus exceeds the candidates, yet is so small that all attempts may be rejected."""
-    monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 1)
+    monkeypatch.setattr(sampling_strategies, "NUCLEUS_WIDTH", 1)
     logits = [-0.0001 * ((i * 37) % 200) for i in range(200)]
     nucleus = reference(logits, top_p=top_p) > 0
     counts = sample_counts(logits, temperature=1.0, top_p=top_p)
@@ -209,7 +214,7 @@ def test_any_top_k_has_candidates_enough(top_k: int) -> None:
 def test_xtc_of_a_nucleus_that_is_larger_than_what_is_looked_at_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(strategies, "NUCLEUS_WIDTH", 16)
+    monkeypatch.setattr(sampling_strategies, "NUCLEUS_WIDTH", 16)
     logits = [2.5, 2.0, 1.5] + [0.0] * 97
     settings = {"top_p": 0.9, "xtc_probability": 0.5, "xtc_threshold": 0.03}
     whole = reference(logits, top_p=1.0)

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.text.scheduler.prefill.batching_window import BatchingWindow
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_request import PrefillRequest
+from greenroom.engine.text.batch_cache import PrefilledSequences
+from greenroom.engine.text.scheduler.prefill_policy import BatchingWindow, PrefillPolicy, PrefillRequest
 from greenroom.tests.support.engines.sequences import sequence
 from greenroom.tests.support.engines.text_engines import Driver, expected
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.statistics import PhaseSeconds
 from greenroom.tests.support.engines.fixed_costs import FixedCosts
 from greenroom.tests.support.engines.text_engines import Driver

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.step_costs import StepCosts
 from greenroom.tests.support.engines.sequences import sequence
 from greenroom.tests.support.engines.text_engines import loaded
 from greenroom.tests.support.models.tiny_models import TinyModel

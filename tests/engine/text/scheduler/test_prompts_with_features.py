@@ -7,9 +7,9 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.step_costs import StepCosts
 from greenroom.tests.support.engines.embedded_prompts import EmbeddedPrompt
 from greenroom.tests.support.engines.sequences import sequence
 from greenroom.tests.support.engines.text_engines import loaded

@@ -10,14 +10,13 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.text.batch.prefilled_sequences import PrefilledSequences
-from greenroom.engine.text.memory.kv_memory import KvMemory
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.scheduler.costs.cost_model import StepCosts
-from greenroom.engine.text.scheduler.decoding import running_batches
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchPolicy
-from greenroom.engine.text.scheduler.decoding.running_batches import RunningBatches
-from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.text.batch_cache import PrefilledSequences
+from greenroom.engine.text.kv_memory import KvMemory
+from greenroom.engine.text.sampling_parameters import SamplingParameters
+from greenroom.engine.text.scheduler import running_batches
+from greenroom.engine.text.scheduler.running_batches import BatchPolicy, RunningBatches
+from greenroom.engine.text.scheduler.step_costs import StepCosts
+from greenroom.engine.text.sequence import Sequence
 from greenroom.tests.support.engines.text_engines import GREEDY, loaded, prefilled_cache
 
 TinyModel = Callable[..., Path]

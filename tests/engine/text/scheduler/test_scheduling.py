@@ -9,12 +9,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from greenroom.engine.text.batch.shape import Shape
-from greenroom.engine.text.scheduler.costs.cost_model import LinearCost, PrefillChunk, StepCosts
-from greenroom.engine.text.scheduler.costs.step_timer import StepTimer
-from greenroom.engine.text.scheduler.decoding.batch_policy import BatchLimits, BatchPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_policy import PrefillPolicy
-from greenroom.engine.text.scheduler.prefill.prefill_queue import PrefillQueue
+from greenroom.engine.text.batch import Shape
+from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
+from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
+from greenroom.engine.text.scheduler.running_batches import BatchLimits, BatchPolicy
+from greenroom.engine.text.scheduler.step_costs import LinearCost, PrefillChunk, StepCosts, StepTimer
 from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.sequences import sequence
 from greenroom.tests.support.engines.text_engines import loaded

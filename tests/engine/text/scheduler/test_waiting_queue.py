@@ -8,11 +8,10 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.fairness.client_shares import Holdings
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.scheduler.preemption import first_to_preempt
-from greenroom.engine.text.scheduler.waiting_queue import QueueEntry, WaitingQueue
-from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.resources.fair_queue import Holdings
+from greenroom.engine.text.sampling_parameters import SamplingParameters
+from greenroom.engine.text.scheduler.admission import QueueEntry, WaitingQueue, first_to_preempt
+from greenroom.engine.text.sequence import Sequence
 from greenroom.schemas.messages.generation import GenerationParameters
 
 MOVES = st.lists(

@@ -10,13 +10,11 @@ import pytest
 from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.formats.registry import make_reasoning_parser
 from greenroom.engine.parsers.stream_processor import StreamProcessor
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.sequences.answer_logprobs import AnswerLogprobs
-from greenroom.engine.text.sequences.answer_text import AnswerText
-from greenroom.engine.text.sequences.sequence import Sequence
+from greenroom.engine.text.sampling_parameters import SamplingParameters
+from greenroom.engine.text.sequence import Sequence
+from greenroom.engine.text.sequence_outputs import AnswerLogprobs, AnswerText
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta, Token, ToolCallDelta
-from greenroom.schemas.messages.control_tokens import ControlToken
-from greenroom.schemas.messages.messages import Tool
+from greenroom.schemas.messages.messages import ControlToken, Tool
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.tests.support.engines.logprobs import scores_of
 from greenroom.tests.support.engines.text_engines import finished, loaded

@@ -11,12 +11,11 @@ import attrs
 import pytest
 
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.sequences.sequence import Sequence
-from greenroom.engine.text.speculation.draft_model import DraftModel
-from greenroom.engine.text.speculation.loading import load_speculation
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.text.drafters import DraftModel
+from greenroom.engine.text.sampling_parameters import SamplingParameters
+from greenroom.engine.text.sequence import Sequence
+from greenroom.engine.text.speculation import Speculation, load_speculation
 from greenroom.schemas.events.events import Finished, Usage
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import ProblemError

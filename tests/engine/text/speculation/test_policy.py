@@ -8,7 +8,7 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from greenroom.engine.text.speculation.policy import SpeculationPolicy
+from greenroom.engine.text.drafters import SpeculationPolicy
 
 
 @attrs.define

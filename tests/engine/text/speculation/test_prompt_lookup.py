@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence as GenericSequence
 from typing import Any, cast
 
-from greenroom.engine.text.sampling.sampling_parameters import SamplingParameters
-from greenroom.engine.text.sequences.sequence import Sequence
-from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
+from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.sampling_parameters import SamplingParameters
+from greenroom.engine.text.sequence import Sequence
 
 
 def lookup_in(prompt: GenericSequence[int]) -> PromptLookup:

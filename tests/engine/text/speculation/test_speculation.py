@@ -13,9 +13,9 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.text.drafters import PromptLookup
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
-from greenroom.engine.text.speculation.prompt_lookup import PromptLookup
-from greenroom.engine.text.speculation.speculation import Speculation
+from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Finished, TextDelta, TokenLogprob
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import attrs
 
+from greenroom.schemas.settings.setting_groups import Speculation
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.speed import Speculation
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import fetch, serving
 

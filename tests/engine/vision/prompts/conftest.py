@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.vision_adapter import VisionAdapter
 from greenroom.tests.support.engines.vision_adapters import seeing_adapter
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 

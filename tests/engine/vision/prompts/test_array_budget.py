@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from greenroom.engine.vision.prompts.array_budget import HeldArrays
+from greenroom.engine.vision.image_processor import HeldArrays
 from greenroom.schemas.problems import ProblemError
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.vision.prompts.image_processor import ImageProcessor, ProcessedImage
-from greenroom.engine.vision.prompts.processed_images import ProcessedImages
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.image_processor import ImageProcessor, ProcessedImage
+from greenroom.engine.vision.image_reader import ProcessedImages
+from greenroom.engine.vision.vision_adapter import VisionAdapter
 from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message
 from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.media.images.limits import ResolutionLimit
-from greenroom.engine.vision.prompts.media_limits import resolution_limit
+from greenroom.engine.media.images import ResolutionLimit
+from greenroom.engine.vision.image_processor import resolution_limit
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from greenroom.engine.media.images.limits import ImageLimits
-from greenroom.engine.vision.prompts.selected_media import (
-    DOCUMENT_NOT_SHOWN,
-    NOT_SHOWN,
-    check_sizes,
-    select_media,
-)
+from greenroom.engine.media.images import ImageLimits
+from greenroom.engine.vision.image_reader import DOCUMENT_NOT_SHOWN, NOT_SHOWN, check_sizes, select_media
 from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.vision_adapters import message

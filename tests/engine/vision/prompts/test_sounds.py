@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.vision_adapter import VisionAdapter
 from greenroom.schemas.messages.messages import AudioPart, Message
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.engines.vision_adapters import asking, message, picture, png, seeing_adapter

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from greenroom.engine.vision.prompts.vision_adapter import VisionAdapter
+from greenroom.engine.vision.vision_adapter import VisionAdapter
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.prepared_input import PreparedPrompt

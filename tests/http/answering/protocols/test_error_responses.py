@@ -9,8 +9,7 @@ import pytest
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from greenroom.http.answering.protocols.error_responses import answer_errors
-from greenroom.http.answering.protocols.wire_protocol import WireProtocol
+from greenroom.http.answering.protocols import WireProtocol, answer_errors
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import Problem, invalid

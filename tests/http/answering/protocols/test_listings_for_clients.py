@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 OPEN_WEBUI_OWN = {"info", "tags", "pipe", "pipeline", "preset", "actions", "filters", "urlIdx", "urls"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from werkzeug.datastructures import MultiDict
 
-from greenroom.http.answering.requests.list_query import ListQuery, parse_list_query
+from greenroom.http.answering.request_parameters import ListQuery, parse_list_query
 from greenroom.schemas.problems import ProblemError
 
 

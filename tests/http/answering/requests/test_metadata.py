@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.requests.metadata import parse_metadata
+from greenroom.http.answering.request_parameters import parse_metadata
 from greenroom.schemas.problems import ProblemError
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.requests.current_request import NOTICE
-from greenroom.schemas.protocols.probe_protocol import Probed, ProbeModel
+from greenroom.http.answering.current_request import NOTICE
+from greenroom.schemas.protocols.pool_protocol import Probed, ProbeModel
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.calling_models import CallingModel, make_calling_model
 from greenroom.tests.support.servers.http_servers import fetch, serving

@@ -10,8 +10,8 @@ import trio
 import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.http.answering.streaming.event_stream import HEARTBEAT, NEWS_INTERVAL, EventStream
-from greenroom.http.openai.chat.chat_stream import ChatStream
+from greenroom.http.answering.event_stream import HEARTBEAT, NEWS_INTERVAL, EventStream
+from greenroom.http.openai.chat_formatter import ChatStream
 from greenroom.schemas.events.events import (
     Admitted,
     Finished,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.answering.tools.text_input import TextInputReader, text_of
-from greenroom.schemas.messages.text_tools import arguments_of
+from greenroom.http.answering.tools import TextInputReader, text_of
+from greenroom.schemas.messages.messages import arguments_of
 
 CUTS = st.lists(st.integers(0, 10_000), max_size=8)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.reasoning_signature import sign, signed_reasoning
+from greenroom.http.answering.explanation_body import sign, signed_reasoning
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.clients.anthropic_clients import USER, conversation

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.anthropic.output.usage import asks_to_cache
+from greenroom.http.anthropic.message_stream import asks_to_cache
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.anthropic_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving

@@ -12,9 +12,9 @@ import trio
 from quart import Response
 from quart_trio import QuartTrio
 
-import greenroom.http.answering.streaming.event_stream
-from greenroom.http.answering.protocols.error_responses import answer_errors
-from greenroom.http.anthropic.output.errors import error_members
+import greenroom.http.answering.event_stream
+from greenroom.http.answering.protocols import answer_errors
+from greenroom.http.anthropic.message_stream import error_members
 from greenroom.http.app import PROTOCOLS
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import Problem, ProblemError, draining, queue_full
@@ -134,7 +134,7 @@ async def test_refusals_keep_their_status(settings: Settings, stream: bool) -> N
 async def test_a_stream_pings_while_its_model_loads_and_tells_what_fails_then(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(greenroom.http.answering.streaming.event_stream, "HEARTBEAT", 0.05)
+    monkeypatch.setattr(greenroom.http.answering.event_stream, "HEARTBEAT", 0.05)
     faults = Faults(load={"qwen3": RuntimeError("torn weights")})
     faults.gate = threading.Event()
     async with serving(settings, engines=FaultyEngines(settings, faults), status_timeout=0.2) as served:

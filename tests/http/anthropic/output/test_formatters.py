@@ -7,13 +7,10 @@ from typing import Any
 import pytest
 from anthropic.types import Message, ModelInfo
 
-from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice
-from greenroom.http.answering.reasoning_signature import signed_reasoning
-from greenroom.http.anthropic.models.model_formatter import AnthropicModelFormatter
-from greenroom.http.anthropic.output.message_formatter import MessageFormatter
-from greenroom.http.anthropic.output.message_stream import PING, MessageStream
-from greenroom.schemas.anthropic.converter import ANTHROPIC
-from greenroom.schemas.anthropic.messages import MessagesRequest
+from greenroom.http.answering.collecting import ChoiceCollector, CollectedChoice
+from greenroom.http.answering.explanation_body import signed_reasoning
+from greenroom.http.anthropic.message_stream import PING, MessageFormatter, MessageStream
+from greenroom.http.anthropic.models import AnthropicModelFormatter
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -28,7 +25,8 @@ from greenroom.schemas.events.events import (
 )
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError, model_crashed
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.anthropic import ANTHROPIC, MessagesRequest
+from greenroom.schemas.wire.wire import structure
 from greenroom.tests.support.clients.anthropic_clients import accumulated, body, events_of
 
 FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2))

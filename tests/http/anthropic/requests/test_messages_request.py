@@ -8,11 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.answering.requests.request_parameters import refuse_unsupported
-from greenroom.http.anthropic.requests.parameters import UNSUPPORTED
-from greenroom.schemas.messages.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, Message, TextPart
-from greenroom.schemas.messages.reasoning import ReasoningSettings
-from greenroom.schemas.messages.response_format import JsonSchemaFormat
+from greenroom.http.answering.request_parameters import refuse_unsupported
+from greenroom.http.anthropic.messages_request import UNSUPPORTED
+from greenroom.schemas.messages.messages import (
+    MAX_MESSAGES,
+    MAX_PARTS,
+    MAX_TOOLS,
+    Message,
+    ReasoningSettings,
+    TextPart,
+)
+from greenroom.schemas.messages.requests import JsonSchemaFormat
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.clients.anthropic_clients import USER, conversation, parse
 

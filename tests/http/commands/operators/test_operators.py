@@ -17,7 +17,7 @@ import httpx2
 import pytest
 from rich.console import Console
 
-from greenroom.http.commands.operators.ps import tables
+from greenroom.http.commands.operate import tables
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines, bounded
 from greenroom.tests.support.servers.server_processes import GREENROOM, ServerProcess, run_greenroom, serving

@@ -9,12 +9,9 @@ import trio
 from trio.testing import MockClock
 from werkzeug.datastructures import Headers
 
-from greenroom.http.guard.keys.door import MOST_SLOWED, SLOW_SECONDS, Door, Head
-from greenroom.http.guard.keys.key_ring import KeyRing
-from greenroom.http.guard.keys.wrong_keys import MOST_A_MINUTE, WrongKeys
+from greenroom.http.guard.keys import MOST_A_MINUTE, MOST_SLOWED, SLOW_SECONDS, Door, Head, KeyRing, WrongKeys
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.caller import Caller
-from greenroom.schemas.settings.key_record import KeyRecord, digest_of
+from greenroom.schemas.settings.caller import Caller, KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch
 from greenroom.tests.support.servers.http_servers import serving as serving_here

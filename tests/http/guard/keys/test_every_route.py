@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 import trio
 
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
-from greenroom.http.guard.keys.door import EXEMPT_PATHS, PAGES_PREFIX
+from greenroom.http.guard.keys import EXEMPT_PATHS, PAGES_PREFIX
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 

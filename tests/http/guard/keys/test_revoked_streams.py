@@ -14,10 +14,9 @@ import trio
 from structlog.testing import capture_logs
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.guard.keys.key_ring import KeyRing
-from greenroom.http.guard.keys.key_watch import KeyWatch
-from greenroom.schemas.settings.caller import Caller
-from greenroom.schemas.settings.key_record import KeyRecord, digest_of
+from greenroom.http.guard.key_watch import KeyWatch
+from greenroom.http.guard.keys import KeyRing
+from greenroom.schemas.settings.caller import Caller, KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving

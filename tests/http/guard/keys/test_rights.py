@@ -12,8 +12,7 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel

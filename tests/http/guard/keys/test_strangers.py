@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 from werkzeug.datastructures import Headers
 
-from greenroom.http.guard.keys.door import Door, Head
-from greenroom.http.guard.keys.key_ring import KeyRing
-from greenroom.schemas.settings.caller import ANYBODY, STRANGER, Caller
-from greenroom.schemas.settings.key_record import KeyRecord, digest_of
+from greenroom.http.guard.keys import Door, Head, KeyRing
+from greenroom.schemas.settings.caller import ANYBODY, STRANGER, Caller, KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving

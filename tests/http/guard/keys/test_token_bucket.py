@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.guard.keys.token_bucket import MINUTE, TokenBucket
+from greenroom.http.guard.rate_limits import MINUTE, TokenBucket
 
 
 def test_a_minutes_allowance_is_there_at_once_and_comes_back_evenly() -> None:

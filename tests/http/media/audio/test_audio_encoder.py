@@ -7,8 +7,8 @@ import io
 import numpy as np
 import pytest
 
-from greenroom.http.media.audio.audio_encoder import AudioEncoder, complete_wav_header
-from greenroom.http.media.audio.audio_formats import AUDIO_FORMATS
+from greenroom.http.media.audio import AUDIO_FORMATS
+from greenroom.http.media.audio_encoder import AudioEncoder, complete_wav_header
 from greenroom.tests.support.media.audio_files import decode, tone
 
 

@@ -6,25 +6,24 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.requests.request_parameters import MAX_MODEL_NAME
+from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
 from greenroom.http.guard.json_counter import MAX_CONTAINERS
-from greenroom.http.openai.chat.chat_request import parse_chat_request
+from greenroom.http.openai.chat_routes import parse_chat_request
 from greenroom.schemas.messages.messages import (
     MAX_CALLS,
     MAX_MESSAGES,
     MAX_PARTS,
     MAX_TOOLS,
     Message,
+    ReasoningSettings,
     TextPart,
     Tool,
     ToolCall,
 )
-from greenroom.schemas.messages.reasoning import ReasoningSettings
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
+from greenroom.schemas.wire.wire import structure
 
 USER = {"role": "user", "content": "hi"}
 TEXT = {"type": "text", "text": "hi"}

@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import render_calls
-from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.http.openai.chat.chat_request import parse_chat_request
+from greenroom.engine.adapters.conversation import render_calls
+from greenroom.engine.parsers.parser import ParsedCall
+from greenroom.http.openai.chat_routes import parse_chat_request
 from greenroom.schemas.messages.requests import ChatInput
-from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import fetch, serving

@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import render_calls
-from greenroom.engine.parsers.parsed_call import ParsedCall
+from greenroom.engine.adapters.conversation import render_calls
+from greenroom.engine.parsers.parser import ParsedCall
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask

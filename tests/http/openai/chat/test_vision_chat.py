@@ -11,8 +11,7 @@ import openai
 import pytest
 from PIL import Image
 
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.engines.vision_adapters import picture, png
 from greenroom.tests.support.hostile import pngs

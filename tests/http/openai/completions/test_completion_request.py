@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.schemas.openai.completions import CompletionRequest
-from greenroom.schemas.openai.converter import OPENAI
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.openai_chat import OPENAI, CompletionRequest
+from greenroom.schemas.wire.wire import structure
 
 
 @pytest.mark.parametrize(

@@ -11,13 +11,10 @@ import openai.types.chat as chat_types
 import pytest
 from openai.lib.streaming.chat import ChatCompletionStreamState
 
-from greenroom.http.answering.collecting.collected_answer import ChoiceCollector, CollectedChoice
-from greenroom.http.openai.chat.chat_formatter import ChatFormatter
-from greenroom.http.openai.chat.chat_stream import ChatStream
-from greenroom.http.openai.completions.completion_formatter import CompletionFormatter
-from greenroom.http.openai.completions.completion_stream import CompletionStream
-from greenroom.http.openai.text.logprobs import CompletionLogprobs
-from greenroom.http.openai.text.timings import timings
+from greenroom.http.answering.collecting import ChoiceCollector, CollectedChoice
+from greenroom.http.openai.chat_formatter import ChatFormatter, ChatStream
+from greenroom.http.openai.chunk_stream import CompletionLogprobs, timings
+from greenroom.http.openai.completions import CompletionFormatter, CompletionStream
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -35,9 +32,8 @@ from greenroom.schemas.events.events import (
     Usage,
 )
 from greenroom.schemas.messages.messages import TextPart
-from greenroom.schemas.openai.chat import ChatRequest
-from greenroom.schemas.openai.completions import CompletionRequest, Prompts
 from greenroom.schemas.problems import model_crashed
+from greenroom.schemas.wire.openai_chat import ChatRequest, CompletionRequest, Prompts
 
 FINISHED = Finished("stop", Usage(prompt=7, generated=5, cached=3, reasoning=2), Timing(0.1, 0.5, 2.0))
 TIMINGS = {

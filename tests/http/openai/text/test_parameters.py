@@ -7,8 +7,8 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.answering.requests.request_parameters import refuse_unsupported
-from greenroom.http.openai.text.parameters import (
+from greenroom.http.answering.request_parameters import refuse_unsupported
+from greenroom.http.openai.chunk_stream import (
     CHAT_PARAMETERS,
     COMPLETION_PARAMETERS,
     UNSUPPORTED_IN_CHAT,

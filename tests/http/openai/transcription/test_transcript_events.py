@@ -7,11 +7,11 @@ from typing import Any
 
 from openai.types.audio import TranscriptionTextDeltaEvent
 
-from greenroom.http.openai.transcription.transcription_formatter import TranscriptEvents
+from greenroom.http.openai.transcription import TranscriptEvents
 from greenroom.schemas.events.events import Failed, Finished, PromptProgress, Timing, Usage
 from greenroom.schemas.events.result_events import Recording, Segment
-from greenroom.schemas.openai.transcriptions import TranscriptionRequest
 from greenroom.schemas.problems import invalid
+from greenroom.schemas.wire.openai_endpoints import TranscriptionRequest
 
 
 def document(event: bytes) -> dict[str, Any]:

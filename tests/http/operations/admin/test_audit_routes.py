@@ -16,8 +16,8 @@ import structlog.testing
 import trio
 from click.testing import CliRunner, Result
 
-from greenroom.http.commands.operators.audit import command as audit
-from greenroom.http.commands.operators.usage import command as usage
+from greenroom.http.commands.keys import audit_command as audit
+from greenroom.http.commands.keys import usage_command as usage
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.web_socket_clients import open_socket

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from greenroom.http.process.log_ring import LINES, LONGEST, LogRing
+from greenroom.http.process.log_configuration import LINES, LONGEST, LogRing
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers import server_processes

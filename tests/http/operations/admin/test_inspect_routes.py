@@ -14,7 +14,7 @@ import structlog.testing
 import trio
 from click.testing import CliRunner
 
-from greenroom.http.commands.operators.inspect import command
+from greenroom.http.commands.operate import inspect_command
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -89,7 +89,7 @@ async def test_only_the_last_requests_are_kept(settings: Settings) -> None:
         missing = await fetch(served.server, "GET", "/admin/inspect?id=1")
         known = (await inspected(served, "?id=5"))["body"]
         printed = await trio.to_thread.run_sync(
-            lambda: CliRunner().invoke(command, ["5", "--url", served.server.address])
+            lambda: CliRunner().invoke(inspect_command, ["5", "--url", served.server.address])
         )
     assert [each["serial"] for each in listed] == [5, 4, 3]
     assert missing.status == 404

@@ -13,10 +13,9 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from greenroom.engine.catalog.kinds.detection import detect
+from greenroom.engine.catalog.kinds import detect
 from greenroom.engine.loading.load_size import LoadSize, load_size
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawClient, Served, connected, fetch, serving

@@ -14,7 +14,7 @@ import pytest
 import structlog
 import trio
 
-from greenroom.actors.core.ask_actor import ask_actor
+from greenroom.actors.core.ref import ask_actor
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus, PoolStatus
 from greenroom.schemas.settings.settings import Settings

@@ -5,10 +5,9 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from greenroom.http.operations.admin.settings_routes import effective_settings
+from greenroom.http.operations.admin_server import effective_settings
 from greenroom.http.settings.check_value import FIELDS
-from greenroom.schemas.settings.model_settings import ModelSettings
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.servers.http_servers import fetch, serving
 
 

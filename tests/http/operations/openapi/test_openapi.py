@@ -11,17 +11,16 @@ from quart_trio import QuartTrio
 
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
-from greenroom.actors.store.answers import StoreMessage
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.actors.store.tables import StoreMessage
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with
-from greenroom.http.operations.openapi.document import all_rules, openapi_document
-from greenroom.http.operations.openapi.json_schema import WireSchemas
-from greenroom.schemas.openai.answers import ChatCompletion
+from greenroom.http.operations.openapi import WireSchemas, all_rules, openapi_document
 from greenroom.schemas.protocols.download_protocol import DownloadMessage
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import ResponsesMessage
 from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.wire.openai_answers import ChatCompletion
 from greenroom.tests.support.servers.http_servers import Served, fetch
 
 

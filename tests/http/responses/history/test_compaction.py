@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.http.responses.history.compaction import (
+from greenroom.http.responses.compaction import (
     KEPT_TURNS,
+    KEY_BYTES,
     Compaction,
     CompactionLimits,
+    ContentCipher,
     compacted,
     last_turns,
 )
-from greenroom.http.responses.history.encrypted_content import KEY_BYTES, ContentCipher
 from greenroom.schemas.problems import ProblemError
 
 CIPHER = ContentCipher(bytes(KEY_BYTES))

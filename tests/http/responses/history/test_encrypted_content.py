@@ -7,9 +7,9 @@ import zlib
 
 import pytest
 
-from greenroom.http.responses.history.encrypted_content import KEY_BYTES, ContentCipher
+from greenroom.http.responses.compaction import KEY_BYTES, ContentCipher
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.responses.items import MAX_ENCRYPTED_CONTENT
+from greenroom.schemas.wire.responses_items import MAX_ENCRYPTED_CONTENT
 
 CIPHER = ContentCipher(bytes(range(KEY_BYTES)))
 FIELD = "input[3].encrypted_content"
@@ -84,6 +84,6 @@ def test_more_than_may_be_encrypted_is_not_even_decoded() -> None:
 
 @pytest.mark.parametrize("text", ["a" * 101, "é" * 51, "世" * 34], ids=["ascii", "two bytes", "three bytes"])
 def test_a_text_that_is_too_long_is_refused_and_never_cut(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenroom.http.responses.history.encrypted_content.MAX_DECRYPTED", 100)
+    monkeypatch.setattr("greenroom.http.responses.compaction.MAX_DECRYPTED", 100)
     assert refused(CIPHER.encrypt(text)).problem.code == "string_above_max_length"
     assert CIPHER.decrypt(CIPHER.encrypt("é" * 50), FIELD) == "é" * 50

@@ -14,10 +14,10 @@ import openai
 import pytest
 import trio
 
-from greenroom.http.responses.history.item_references import decode_item, resolve_references
-from greenroom.schemas.responses.items import Item, MessageItem, structure_items
+from greenroom.http.responses.history_reader import decode_item, resolve_references
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem, StoredResponse
+from greenroom.schemas.wire.responses_items import Item, MessageItem, structure_items
 from greenroom.tests.support.actors.stored_records import change, commit
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, connected, serving
@@ -404,7 +404,7 @@ async def test_reading_a_history_ends_when_its_client_has_left(
                             time.sleep(0.001)
                 return decode_item(stored_body)
 
-            monkeypatch.setattr("greenroom.http.responses.history.history_reader.decode_item", decode)
+            monkeypatch.setattr("greenroom.http.responses.history_reader.decode_item", decode)
             await client.request("POST", "/v1/responses/input_tokens", body)
             await ended.wait()
     assert len(decoded) == 3

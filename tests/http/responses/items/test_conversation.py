@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.answering.reasoning_signature import sign
-from greenroom.http.responses.items.conversation import Conversation
+from greenroom.http.answering.explanation_body import sign
+from greenroom.http.responses.conversation import Conversation
 from greenroom.schemas.messages.messages import Message, ToolCall
 from greenroom.schemas.problems import Problem, ProblemError
-from greenroom.schemas.responses.items import structure_items
+from greenroom.schemas.wire.responses_items import structure_items
 
 USER = {"role": "user", "content": "one"}
 CALL = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at":1}'}

@@ -9,7 +9,7 @@ import pytest
 from openai.types.conversations import ConversationItemList
 from pydantic import TypeAdapter
 
-from greenroom.http.responses.items.item_bodies import stored_items
+from greenroom.http.responses.item_bodies import stored_items
 
 SENT: tuple[dict[str, Any], ...] = (
     {"role": "user", "content": "Hi"},

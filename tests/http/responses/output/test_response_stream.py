@@ -14,15 +14,10 @@ from openai.lib.streaming.responses._responses import ResponseStreamState
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from greenroom.http.answering.collecting.collected_answer import ChoiceCollector
-from greenroom.http.answering.reasoning_signature import signed_reasoning
-from greenroom.http.responses.output.response_object import (
-    ECHOED,
-    ResponseEcho,
-    ResponseHead,
-    answered_members,
-)
-from greenroom.http.responses.output.response_stream import ResponseStream
+from greenroom.http.answering.collecting import ChoiceCollector
+from greenroom.http.answering.explanation_body import signed_reasoning
+from greenroom.http.responses.response_object import ECHOED, ResponseEcho, ResponseHead, answered_members
+from greenroom.http.responses.response_stream import ResponseStream
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -40,8 +35,8 @@ from greenroom.schemas.events.events import (
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
-from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 from greenroom.schemas.stored import StoredResponse
+from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
 from greenroom.tests.support.clients.response_events import read_events
 
 EVENTS: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)

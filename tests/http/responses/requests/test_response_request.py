@@ -6,19 +6,21 @@ from typing import Any
 
 import pytest
 
-from greenroom.http.answering.requests.request_parameters import refuse_unsupported
-from greenroom.http.responses.output.response_object import ResponseEcho
-from greenroom.http.responses.requests.parameters import UNSUPPORTED
-from greenroom.http.responses.requests.request_parser import parse_response_request
-from greenroom.schemas.messages.messages import ToolChoice
-from greenroom.schemas.messages.reasoning import ReasoningSettings
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
-from greenroom.schemas.messages.response_format import JsonObjectFormat, JsonSchemaFormat
+from greenroom.http.answering.request_parameters import refuse_unsupported
+from greenroom.http.responses.request_parser import UNSUPPORTED, parse_response_request
+from greenroom.http.responses.response_object import ResponseEcho
+from greenroom.schemas.messages.messages import ReasoningSettings, ToolChoice
+from greenroom.schemas.messages.requests import (
+    ChatInput,
+    InferenceRequest,
+    JsonObjectFormat,
+    JsonSchemaFormat,
+)
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.responses.converter import RESPONSES
-from greenroom.schemas.responses.requests import ResponseRequest
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.wire import structure
+from greenroom.schemas.wire.responses_items import RESPONSES
+from greenroom.schemas.wire.responses_requests import ResponseRequest
+from greenroom.schemas.wire.wire import structure
 
 FUNCTION = {"type": "function", "name": "look", "parameters": {"type": "object"}}
 SCHEMA = {"type": "object", "properties": {}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from greenroom.http.responses.sockets.local_histories import ITEM_LENGTH, MAX_LANES, LocalHistories
+from greenroom.http.responses.posted_message import ITEM_LENGTH, MAX_LANES, LocalHistories
 from greenroom.schemas.stored import StoredItem, StoredTurn, Turns
 
 

@@ -12,14 +12,14 @@ import structlog
 import trio
 from wsproto.events import CloseConnection, Ping, TextMessage
 
-from greenroom.http.answering.requests.route_services import RouteServices
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with
 from greenroom.http.guard.request_body import RequestBodies
-from greenroom.http.responses.sockets import socket_session
-from greenroom.http.responses.sockets.incoming_messages import MAX_WAITING, IncomingMessages
-from greenroom.http.responses.sockets.socket_session import ResponseSockets, SocketLimits
+from greenroom.http.responses import socket_session
+from greenroom.http.responses.incoming_messages import MAX_WAITING, IncomingMessages
+from greenroom.http.responses.socket_session import ResponseSockets, SocketLimits
 from greenroom.http.transport.web_socket import Part
-from greenroom.schemas.settings.setting_fields import MEGABYTE
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (

@@ -16,9 +16,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from greenroom.actors.store import store_loop
-from greenroom.schemas.messages.priority import BACKGROUND
-from greenroom.schemas.settings.profiles import Profile
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.messages.requests import BACKGROUND
+from greenroom.schemas.settings.settings import Profile, Settings
 from greenroom.schemas.stored import UNFINISHED
 from greenroom.tests.http.responses.stored.test_stored_responses import body, refusal
 from greenroom.tests.support.clients.openai_clients import ask, ask_together

@@ -13,8 +13,8 @@ import pytest
 import trio
 
 from greenroom.actors.engines.engines import Engines
-from greenroom.http.answering.reasoning_signature import signed_reasoning
-from greenroom.http.responses.stored.stored_queries import with_encrypted_reasoning
+from greenroom.http.answering.explanation_body import signed_reasoning
+from greenroom.http.responses.stored_answer import with_encrypted_reasoning
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.clients.openai_clients import ask, ask_together

@@ -8,14 +8,13 @@ from typing import Any
 import attrs
 import pytest
 
-from greenroom.http.responses.output.response_object import ResponseEcho
-from greenroom.http.responses.stored.stored_queries import StoredQuery
-from greenroom.http.responses.stored.stored_stream import stream_of
+from greenroom.http.responses.response_object import ResponseEcho
+from greenroom.http.responses.stored_answer import StoredQuery, stream_of
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.protocols.responses_protocol import RunEnded
-from greenroom.schemas.responses.requests import ENCRYPTED_REASONING
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
+from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
 from greenroom.tests.http.responses.output.test_response_stream import ANSWER, echo, whole_of
 from greenroom.tests.http.responses.stored.test_background_responses import events_of
 from greenroom.tests.http.responses.stored.test_stored_responses import body

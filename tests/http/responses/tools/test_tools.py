@@ -14,11 +14,11 @@ import pytest
 import structlog
 
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.adapters.conversation.tool_prompt import render_calls
-from greenroom.engine.parsers.parsed_call import ParsedCall
-from greenroom.http.responses.tools.tools import parse_tools
-from greenroom.schemas.responses.tools import HostedTool, ToolParam
+from greenroom.engine.adapters.conversation import render_calls
+from greenroom.engine.parsers.parser import ParsedCall
+from greenroom.http.responses.tools import parse_tools
 from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.wire.responses_items import HostedTool, ToolParam
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import serving

@@ -11,9 +11,9 @@ import attrs
 from greenroom.actors.engines.engine_protocol import ModelFolder
 from greenroom.actors.engines.kinds import open_adapter, open_engine
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.catalog.kinds.detection import detect
-from greenroom.engine.memory.account import MemoryAccount
-from greenroom.engine.vision.scaled_prompts import scale_prompts
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.vision.vision_language_model import scale_prompts
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings

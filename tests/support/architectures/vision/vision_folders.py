@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.kinds.libraries import library_folder
+from greenroom.engine.catalog.libraries import library_folder
 from greenroom.tests.support.architectures.vision.own_fields import VOCABULARY, OwnFields, reduce_sizes
 from greenroom.tests.support.architectures.vision.vision_configs import OWN
 from greenroom.tests.support.architectures.vision.vision_fields import PREPROCESSOR, ROOT, TEXT, TOWER

@@ -15,9 +15,8 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.catalog.kinds.libraries import models_of
-from greenroom.engine.catalog.kinds.vision_kinds import vision_module
-from greenroom.engine.catalog.kinds.vlm_text_kinds import vlm_text_module
+from greenroom.engine.catalog.kinds import vision_module, vlm_text_module
+from greenroom.engine.catalog.libraries import models_of
 from greenroom.tests.support.architectures.vision.own_fields import OwnFields
 from greenroom.tests.support.architectures.vision.vision_answers import (
     BROKEN,

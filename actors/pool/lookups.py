@@ -1,0 +1,144 @@
+"""Catalog lookups for the pool, on threads, since they read the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+
+import trio
+
+from greenroom.actors.core.ref import Control
+from greenroom.actors.engines.engines import Engines
+from greenroom.actors.pool.pool_reports import FoundToPreload
+from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of
+from greenroom.schemas.problems import Problem, internal_error, lookup_hung, model_not_found
+from greenroom.schemas.protocols.pool_protocol import (
+    Acquire,
+    ModelDescriptions,
+    ModelName,
+    NamedMessage,
+    QueryPrompt,
+)
+from greenroom.schemas.settings.caller import is_allowed
+from greenroom.schemas.settings.settings import Settings
+
+if TYPE_CHECKING:
+    from typing import Any
+
+
+T = TypeVar("T")
+
+LOOKUP_TIMEOUT = 60.0
+"""Time limit of a lookup in seconds; a disk that takes longer counts as hung, and the request fails."""
+
+MAX_REMEMBERED = 1_024
+"""Maximum number of cached names; an alias pattern matches any number of them."""
+
+
+class CatalogLookups:
+    """Lookups of models, two at a time, with a cache of resolved names.
+
+    Args:
+        log: Logger of the pool.
+        left_out: Names of models whose loads or answers crashed earlier processes; only a request loads them.
+    """
+
+    def __init__(self, engines: Engines, log: Any, left_out: Collection[str] = ()) -> None:
+        self._left_out = frozenset(left_out)
+        self._engines = engines
+        self._log = log
+        self._limiter = trio.CapacityLimiter(2)
+        self._names: dict[str, ModelName] = {}
+        self._revision = engines.names.revision
+
+    def known(self, name: str) -> ModelName | None:
+        """Return the meaning of a name from the cache; None if it is not cached."""
+        if self._revision != self._engines.names.revision:
+            self._revision, self._names = self._engines.names.revision, {}
+        return self._names.get(name)
+
+    async def find(self, name: str, without: tuple[str, ...] = ()) -> ModelName | Problem:
+        """Return the meaning of a name, and remember it.
+
+        Args:
+            without: Models of the list `default` that failed to load for this request.
+        """
+        revision = self._engines.names.revision
+        found = await self._look(partial(self._engines.names.resolve, name, without), model=name)
+        stays = not self._engines.names.chooses_default and len(self._names) < MAX_REMEMBERED
+        stays = stays and revision == self._revision == self._engines.names.revision
+        if isinstance(found, ModelName) and found.listed and stays:
+            self._names[name] = found
+        return found
+
+    async def find_allowed(
+        self, name: str, without: tuple[str, ...], allowed: tuple[str, ...]
+    ) -> ModelName | Problem:
+        """Return the meaning of a name among the models that a caller may use.
+
+        The others are unknown to it. Aliases and profiles are allowed with their models, and the list
+        `default` means the first of its models that is allowed.
+        """
+        while True:
+            found = await self.find(name, without)
+            if not allowed:
+                return found
+            if isinstance(found, Problem):
+                return model_not_found(name) if found.status == 404 else found  # it names other models
+            if is_allowed(allowed, found.model):
+                return found
+            if not found.replaceable:
+                return model_not_found(name)
+            without = (*without, found.model)
+
+    async def describe(self, name: str | None) -> ModelDescriptions | Problem:
+        """Return the description of a model, or of all models if `name` is None."""
+        found = await self._look(partial(self._engines.describe, name))
+        return found if isinstance(found, Problem) else ModelDescriptions(found)
+
+    async def find_preloads(self, settings: Settings, control: Control[Any]) -> None:
+        """Look up the models to load at the start, and report each."""
+        listed = await self.describe(None) if preloads_by_pattern(settings) else None
+        known = listed.models if isinstance(listed, ModelDescriptions) else ()
+        for name in preloads_of(settings, dict.fromkeys(model.model for model in known)):
+            found = await self.find(name)
+            if isinstance(found, ModelName) and found.model in self._left_out:
+                detail = "The server died while this model loaded or computed; a request loads it."
+                found = Problem(503, "left_out", detail)
+            control.send(FoundToPreload(name, found))
+
+    async def _look(self, look: Callable[[], T | Problem], **about: str) -> T | Problem:
+        try:
+            return await self._on_thread(look)
+        except trio.TooSlowError:
+            self._log.error("lookup hangs", **about)
+            return lookup_hung(LOOKUP_TIMEOUT)
+        except Exception:
+            self._log.exception("lookup failed", **about)
+            return internal_error()
+
+    async def _on_thread(self, look: Callable[[], T]) -> T:
+        """Run a lookup on a thread; a hung one is abandoned, and still counts as one of the two.
+
+        Raises:
+            trio.TooSlowError: The lookup exceeds `LOOKUP_TIMEOUT`.
+        """
+        with trio.fail_after(LOOKUP_TIMEOUT):
+            guarded = partial(_without_panic, look)
+            return await trio.to_thread.run_sync(guarded, abandon_on_cancel=True, limiter=self._limiter)
+
+
+def allowed_models(message: NamedMessage) -> tuple[str, ...]:
+    """Return the names and patterns of the models that a message may mean; empty for all."""
+    return message.allowed if isinstance(message, Acquire | QueryPrompt) else ()
+
+
+def _without_panic(look: Callable[[], T]) -> T:
+    try:
+        return look()
+    except BaseException as error:
+        if isinstance(error, Exception):
+            raise
+        # A BaseException in a task would end the server.
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error

@@ -1,0 +1,143 @@
+"""The table of API keys: their digests and rights. Revoked keys stay, so that they still lock the server."""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from greenroom.actors.store.connection import Connection, Row
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings.caller import Caller, KeyList, KeyRecord
+
+if TYPE_CHECKING:
+    from sqlite_utils.db import Table
+
+
+FIND_TABLE = "select 1 from sqlite_master where type = 'table' and name = 'greenroom_keys'"
+LIST_KEYS = "select * from greenroom_keys order by created, id"
+_OPEN = "revoked is null"
+
+
+class KeysTable:
+    """The keys, by id.
+
+    Args:
+        connection: Connection that nothing else writes through.
+    """
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._opened = uuid.uuid4().hex
+
+    @property
+    def _table(self) -> Table:
+        return self._connection.table("greenroom_keys")
+
+    def add(self, record: KeyRecord) -> KeyRecord:
+        """Store a new key, after which every request needs one, and return it.
+
+        Raises:
+            ProblemError: 409: another key has its name.
+        """
+        caller = record.caller
+        with self._connection.transaction():
+            if self._table.count_where(f"name = ? and {_OPEN}", [record.name]):
+                detail = f"There is a key '{record.name}' already: revoke it, or take another name."
+                raise ProblemError(Problem(409, "key_exists", detail, "name"))
+            self._table.insert(
+                {
+                    "id": record.id,
+                    "name": record.name,
+                    "digest": record.digest,
+                    "created": record.created,
+                    "expires": caller.expires,
+                    "admin": caller.admin,
+                    "metrics": caller.metrics,
+                    "priority": caller.priority,
+                    "requests_per_minute": caller.requests_per_minute,
+                    "tokens_per_minute": caller.tokens_per_minute,
+                    "concurrent": caller.concurrent,
+                    "models": json.dumps(caller.models),
+                    "tools": json.dumps(caller.tools),
+                    "downloads": caller.downloads,
+                },
+            )
+        return record
+
+    def revoke(self, key: str, now: float) -> KeyRecord:
+        """Revoke a key by its id, or by the name of one that is not revoked, and return it.
+
+        Raises:
+            ProblemError: 404.
+        """
+        with self._connection.transaction():
+            found = next(self._table.rows_where(f"id = ? or (name = ? and {_OPEN})", [key, key]), None)
+            if found is None:
+                detail = f"There is no key '{key[:200]}' that opens anything."
+                raise ProblemError(Problem(404, "key_not_found", detail))
+            if found["revoked"] is None:
+                found["revoked"] = now
+                self._table.update(found["id"], {"revoked": now})
+        return record_of(found)
+
+    def switch_off(self, now: float) -> KeyList:
+        """Revoke all keys at a Unix time in seconds, so that requests need none, and return them."""
+        with self._connection.transaction():
+            self._connection.write(f"update greenroom_keys set revoked = ? where {_OPEN}", (now,))
+            self._connection.write("update greenroom_keys set is_off = 1")
+        return self.list()
+
+    def list(self, known: str | None = None) -> KeyList:
+        """Return all keys, revoked ones too, unless no other process has written since the known stamp."""
+        row = self._connection.first("pragma data_version")
+        assert row is not None
+        stamp = f"{self._opened}:{row[0]}"
+        if stamp == known:
+            return KeyList(stamp)
+        rows = self._connection.read(LIST_KEYS)
+        return KeyList(stamp, tuple(map(record_of, rows)))
+
+
+def record_of(row: Row | dict[str, Any]) -> KeyRecord:
+    """Return the key in a row."""
+    caller = Caller(
+        owner=row["id"],
+        admin=bool(row["admin"]),
+        models=tuple(json.loads(row["models"])),
+        tools=tuple(json.loads(row["tools"])),
+        requests_per_minute=row["requests_per_minute"],
+        tokens_per_minute=row["tokens_per_minute"],
+        # A database that is only read may be of a version without it.
+        concurrent=row["concurrent"] if "concurrent" in row.keys() else None,  # noqa: SIM118
+        priority=row["priority"],
+        expires=row["expires"],
+        metrics=bool(row["metrics"]) if "metrics" in row.keys() else False,  # noqa: SIM118 (a Row)
+        name=row["name"],
+        downloads=bool(row["downloads"]) if "downloads" in row.keys() else False,  # noqa: SIM118
+    )
+    return KeyRecord(
+        row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])
+    )
+
+
+_BYTES = 32
+
+
+class SecretsTable:
+    """Secrets by name; each is generated on first use."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def find(self, name: str) -> bytes:
+        """Return a secret, which is generated if it does not exist."""
+        with self._connection.transaction():
+            self._connection.write(
+                "insert or ignore into greenroom_secrets (name, value) values (?, ?)",
+                (name, os.urandom(_BYTES)),
+            )
+            row = self._connection.first("select value from greenroom_secrets where name = ?", (name,))
+        assert row is not None
+        return bytes(row["value"])

@@ -1,0 +1,342 @@
+"""Assembly of a complete response from its events, independent of any protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import attrs
+import trio
+
+from greenroom.actors.core.ref import Ref
+from greenroom.actors.requests.generation import Generation
+from greenroom.http.answering.current_request import audited_request, for_caller, request_resources
+from greenroom.http.answering.event_stream import Events, EventStream, StreamFormatter
+from greenroom.schemas.events.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    PromptText,
+    ReasoningDelta,
+    TextDelta,
+    TokenLogprob,
+    ToolCallDelta,
+)
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import TextPart, ToolCall
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError, internal_error
+from greenroom.schemas.protocols.pool_protocol import PoolMessage
+
+
+@attrs.frozen
+class Reasoning:
+    """A piece of reasoning that precedes visible output."""
+
+    text: str
+
+
+AnswerPart = TextPart | Reasoning | ToolCall
+
+
+@attrs.frozen
+class CollectedChoice:
+    """One choice of a complete response.
+
+    Args:
+        parts: Output in the order in which the model wrote it; adjacent texts are merged, and so is
+            reasoning.
+        logprobs: Log-probabilities of the tokens of its text, if they were requested.
+        dropped_messages: Number of oldest messages that were left out of the prompt.
+        prompt: Pieces of its prompt, if the client requested an echo.
+        parameters: Sampling parameters of the generation, where they are known.
+        system_prompt: Operator's system prompt at the start of its conversation: empty for none, None if
+            unknown.
+    """
+
+    parts: tuple[AnswerPart, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    finished: Finished
+    dropped_messages: int = 0
+    prompt: tuple[PromptText, ...] = ()
+    parameters: GenerationParameters | None = None
+    system_prompt: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The visible text."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def reasoning(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Reasoning))
+
+    @property
+    def shown_tokens(self) -> int:
+        """The number of tokens, of prompt and text, that are listed with log-probabilities."""
+        return len(self.logprobs) + sum(len(piece.logprobs) for piece in self.prompt)
+
+    @property
+    def tool_calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+
+def worded_parts(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
+    """Return the parts without blank texts, with reasoning merged where only a blank text separated it.
+
+    Clients send the parts back in later requests, and some protocols refuse a text part that is empty.
+    """
+    worded: list[AnswerPart] = []
+    for part in parts:
+        if isinstance(part, TextPart) and not part.text.strip():
+            continue
+        last = worded[-1] if worded else None
+        if isinstance(part, Reasoning) and isinstance(last, Reasoning):
+            worded[-1] = Reasoning(last.text + part.text)
+        else:
+            worded.append(part)
+    return worded
+
+
+async def collect_choices(
+    events: Events, choices: int = 1, received: Iterable[InferenceEvent] = ()
+) -> list[CollectedChoice]:
+    """Wait until all choices of a response are complete, and return them.
+
+    Args:
+        choices: Number of choices.
+        received: Events that came before those of `events`.
+
+    Raises:
+        ProblemError: The request failed.
+    """
+    collectors = [ChoiceCollector() for _ in range(choices)]
+    ready = list(received)
+    while True:
+        for event in ready:
+            collect(event, collectors)
+        if all(collector.finished for collector in collectors):
+            return [choice for collector in collectors if (choice := collector.collected())]
+        try:
+            ready = [await events.receive(), *events.receive_ready()]
+        except trio.EndOfChannel:
+            raise ProblemError(internal_error()) from None
+
+
+def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> None:
+    """Add an event to the choice it belongs to.
+
+    Raises:
+        ProblemError: The request failed.
+    """
+    match event:
+        case Failed(problem):
+            raise ProblemError(problem)
+        case Admitted():
+            for collector in collectors:
+                collector.add(event)
+        case PromptText() | TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
+            collectors[event.index].add(event)
+
+
+class ChoiceCollector:
+    """Assembles one choice from its events."""
+
+    def __init__(self) -> None:
+        self._parts: list[_Part] = []
+        self._logprobs: list[TokenLogprob] = []
+        self._prompt: list[PromptText] = []
+        self.finished: Finished | None = None
+        self.dropped_messages = 0
+        self.parameters: GenerationParameters | None = None
+        self.system_prompt: str | None = None
+
+    def add(self, event: InferenceEvent) -> None:
+        """Add an event of this choice."""
+        match event:
+            case Admitted():
+                self.dropped_messages, self.parameters = event.dropped_messages, event.parameters
+                self.system_prompt = event.system_prompt
+            case PromptText():
+                self._prompt.append(event)
+            case TextDelta(text, _, logprobs):
+                self._part(TextPart("")).pieces.append(text)
+                self._logprobs += logprobs
+            case ReasoningDelta(text):
+                self._part(Reasoning("")).pieces.append(text)
+            case ToolCallDelta(_, call_id, name, arguments):
+                if call_id is not None:
+                    self._parts.append(_Part(ToolCall(call_id, name or "", "")))
+                self._parts[-1].pieces.append(arguments)
+            case Finished():
+                self.finished = event
+
+    def collected(self) -> CollectedChoice | None:
+        """Return the choice if it is complete."""
+        if self.finished is None:
+            return None
+        parts = tuple(part.whole() for part in self._parts)
+        prompt, logprobs = tuple(self._prompt), tuple(self._logprobs)
+        return CollectedChoice(
+            parts,
+            logprobs,
+            self.finished,
+            self.dropped_messages,
+            prompt,
+            self.parameters,
+            self.system_prompt,
+        )
+
+    def _part(self, empty: TextPart | Reasoning) -> _Part:
+        """Return the last part if it has that type, else append an empty one and return it."""
+        if not self._parts or type(self._parts[-1].empty) is not type(empty):
+            self._parts.append(_Part(empty))
+        return self._parts[-1]
+
+
+@attrs.define
+class _Part:
+    empty: AnswerPart
+    pieces: list[str] = attrs.field(factory=list)
+
+    def whole(self) -> AnswerPart:
+        text = "".join(self.pieces)
+        if isinstance(self.empty, ToolCall):
+            return attrs.evolve(self.empty, arguments=text)
+        return attrs.evolve(self.empty, text=text)
+
+
+E = TypeVar("E")
+
+
+@attrs.frozen
+class Results(Generic[E]):
+    """Result events of one request.
+
+    Args:
+        model: Canonical name of the model.
+        events: Results in the order in which the model made them.
+    """
+
+    model: str
+    events: tuple[E, ...]
+    finished: Finished
+
+
+async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *kinds: type[E]) -> Results[E]:
+    """Run a request, and return its events of the given types; it is cancelled when the HTTP request ends.
+
+    Raises:
+        ProblemError: The request was refused, or failed.
+    """
+    if (audited := audited_request()) is not None:
+        audited.model = request.key.model
+    generation = request_resources().enter_context(Generation(pool, for_caller(request), limited=True))
+    found: list[E] = []
+    while True:
+        try:
+            ready = [await generation.receive(), *generation.receive_ready()]
+        except trio.EndOfChannel:
+            raise ProblemError(internal_error()) from None
+        for event in ready:
+            if isinstance(event, Failed):
+                raise ProblemError(event.problem)
+            if isinstance(event, Finished):
+                return Results(generation.key.model, tuple(found), event)
+            if isinstance(event, kinds):
+                found.append(event)
+
+
+log = get_logger(actor="http")
+
+
+@attrs.frozen
+class OnComplete:
+    """A step to run once a response is complete, such as storing it, before the client gets the last bytes.
+
+    Args:
+        run: Function of the model's name and the response's choices; returns a problem if the step failed.
+        last_bytes: Last bytes of a stream, which are sent once the step has succeeded.
+    """
+
+    run: Callable[[str, Sequence[CollectedChoice]], Awaitable[Problem | None]]
+    last_bytes: bytes = b""
+
+
+class CollectingFormatter:
+    """Wraps a stream formatter and collects the choices that pass through it.
+
+    Args:
+        choices: Number of choices in the stream.
+    """
+
+    def __init__(self, formatter: StreamFormatter, choices: int) -> None:
+        self._formatter = formatter
+        self._collectors = [ChoiceCollector() for _ in range(choices)]
+        self.opening = formatter.opening
+        self.heartbeat = formatter.heartbeat
+        self.failure = formatter.failure
+
+    @property
+    def content_type(self) -> str:
+        return self._formatter.content_type
+
+    @property
+    def finished(self) -> bool:
+        return self._formatter.finished
+
+    @property
+    def has_news(self) -> bool:
+        return self._formatter.has_news
+
+    def event(self, event: InferenceEvent) -> bytes:
+        """Return the bytes that an event sends to the client, and collect the event."""
+        if not isinstance(event, Failed):
+            collect(event, self._collectors)
+        return self._formatter.event(event)
+
+    def collected(self) -> list[CollectedChoice] | None:
+        """Return the choices if all are complete."""
+        choices = [choice for collector in self._collectors if (choice := collector.collected())]
+        return choices if len(choices) == len(self._collectors) else None
+
+
+class CompletedEventStream(EventStream):
+    """The body of a streamed response: tokens are sent at once, the last bytes after the final step."""
+
+    def __init__(
+        self,
+        events: Events,
+        formatter: CollectingFormatter,
+        received: Iterable[InferenceEvent],
+        model: str,
+        on_complete: OnComplete,
+    ) -> None:
+        super().__init__(events, formatter, received)
+        self._collecting = formatter
+        self._model = model
+        self._on_complete = on_complete
+        self._pending: list[CollectedChoice] | None = None
+        self._closed = False
+
+    async def __anext__(self) -> bytes:
+        if self._pending is not None:
+            return await self._close(self._pending)
+        piece = await super().__anext__()
+        if not self._closed and self._collecting.finished:
+            self._pending = self._collecting.collected()
+            if self._pending is not None:
+                # An empty piece would end the body.
+                return piece.removesuffix(self._on_complete.last_bytes) or await self._close(self._pending)
+        return piece
+
+    async def _close(self, choices: Sequence[CollectedChoice]) -> bytes:
+        self._pending, self._closed = None, True
+        try:
+            problem = await self._on_complete.run(self._model, choices)
+        except Exception:
+            log.exception("recording crashed")
+            problem = internal_error()
+        return self._on_complete.last_bytes if problem is None else self._collecting.failure(problem)

@@ -1,0 +1,358 @@
+"""Admission of requests by API key, from their request lines and headers alone."""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from hmac import compare_digest
+from pathlib import Path
+
+import attrs
+import trio
+from werkzeug.datastructures import Headers
+
+from greenroom.http.guard.host_guard import find_loopback_problem, network_of, presented_keys
+from greenroom.http.guard.rate_limits import RateLimits
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.settings.caller import ANYBODY, STRANGER, Caller, KeyRecord, digest_of
+from greenroom.schemas.settings.listen_address import listen_addresses
+from greenroom.schemas.settings.settings import Settings
+
+EXEMPT_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/api/hello", "/api/version"})
+"""Paths that answer GET and HEAD without a key: probes, some of which clients send before they send keys."""
+METRICS_PATH = "/metrics"
+"""Path that keys for metrics open."""
+PAGES_PREFIX = "/pages/"
+"""Beginning of the paths of the pages' files, which are the same for everybody."""
+SLOW_SECONDS = 1.0
+"""Seconds by which the answer to a wrong key is late, after too many of them."""
+MOST_SLOWED = 16
+"""Answers that are late at once; more are refused without a delay."""
+_NO_KEY = (
+    "This server needs an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. "
+    "`greenroom keys add NAME` makes one."
+)
+
+
+@attrs.frozen
+class Head:
+    """The request line, the headers and the peer's address of a request, by which it is admitted."""
+
+    method: str
+    path: str
+    headers: Headers
+    address: str | None
+    http_version: str = "1.1"
+
+
+class Door:
+    """Admits requests by API key: identifies their callers, and refuses strangers while keys are needed.
+
+    Args:
+        ring: Valid keys.
+        open_loopback: True if programs of this machine need no key, except for operators' routes.
+    """
+
+    def __init__(self, ring: KeyRing, *, open_loopback: bool = False) -> None:
+        self.ring = ring
+        self.limits = RateLimits()
+        self._open_loopback = open_loopback
+        self._wrong = WrongKeys()
+        self._slowed = 0
+
+    async def admit(self, head: Head) -> Caller:
+        """Return the caller of a request.
+
+        Raises:
+            ProblemError: 401 for a request without a valid key, 403 for a path that a key for metrics does
+                not open, 429 after many wrong keys.
+        """
+        if not self.ring.is_locked:
+            return ANYBODY
+        given = presented_keys(head.headers)
+        now = time.time()
+        for secret in given:
+            if (caller := self.ring.find(secret, now)) is not None:
+                if caller.metrics and head.path != METRICS_PATH and not _is_exempt(head):
+                    raise ProblemError(Problem(403, "metrics_key", "This API key opens /metrics only."))
+                return caller
+        is_local = head.http_version != "1.0" and find_loopback_problem(head.headers, head.address) is None
+        if is_local and any(map(self.ring.is_session_key, given)):
+            return STRANGER if self.ring.has_admin_key else ANYBODY
+        if (is_local and self._open_loopback) or _is_exempt(head):
+            return STRANGER
+        if not given:
+            raise ProblemError(Problem(401, "invalid_api_key", _NO_KEY))
+        wait = self._wrong.record(network_of(head.address or ""), trio.current_time())
+        if wait is not None:
+            if self._slowed < MOST_SLOWED:  # Slowed answers hold connections that others need.
+                self._slowed += 1
+                try:
+                    await trio.sleep(SLOW_SECONDS)
+                finally:
+                    self._slowed -= 1
+            detail = "Too many wrong API keys came from this address. Wait a minute."
+            raise ProblemError(Problem(429, "too_many_wrong_keys", detail, retry_after=wait))
+        detail = "This API key opens nothing here: it is wrong, was revoked, or has expired."
+        raise ProblemError(Problem(401, "invalid_api_key", detail))
+
+
+def _is_exempt(head: Head) -> bool:
+    is_public = head.path in EXEMPT_PATHS or head.path.startswith(PAGES_PREFIX)
+    return is_public and head.method in ("GET", "HEAD")
+
+
+log = get_logger(actor="http")
+
+_INDEXED = 8
+"""Bytes of a digest by which it is found; the whole is compared in constant time."""
+
+REVOKED = Problem(401, "invalid_api_key", "This API key was revoked, or has expired.")
+"""The problem that ends a request whose key opens nothing any more."""
+
+
+class KeyRing:
+    """The keys of the settings and of the database, by digest.
+
+    Once a key was made, the server refuses requests without a valid key, until keys are switched off.
+
+    Args:
+        own: Keys of the settings.
+    """
+
+    def __init__(self, own: Iterable[KeyRecord] = ()) -> None:
+        self._own = tuple(own)
+        self._stays_locked = False
+        self._stored: tuple[KeyRecord, ...] = ()
+        self._unreadable = self._has_read = False
+        self._session: bytes | None = None
+        self._by_start: dict[bytes, list[KeyRecord]] = {}
+        self._running: defaultdict[str, set[Callable[[], None]]] = defaultdict(set)
+        self._revoked: set[str] = set()
+        self._index()
+
+    @property
+    def is_locked(self) -> bool:
+        """True if a request needs a key."""
+        made = any(not record.is_off for record in self._stored)
+        return bool(self._own) or made or self._unreadable or self._stays_locked
+
+    @property
+    def has_admin_key(self) -> bool:
+        return any(record.caller.admin for record in (*self._own, *self._stored) if not record.is_off)
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of the settings that hold the server's own keys, which stay open until it ends."""
+        return tuple(record.name for record in self._own)
+
+    def is_own(self, record: KeyRecord) -> bool:
+        """Return whether the server was started with the same key."""
+        return any(record.digest == own.digest for own in self._own)
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The names of all keys by id, of revoked ones too."""
+        return {record.id: record.name for record in (*self._own, *self._stored)}
+
+    def find(self, secret: str, now: float) -> Caller | None:
+        """Return the caller whose key this is; None if the key is not valid.
+
+        Args:
+            now: Unix time in seconds.
+        """
+        digest = digest_of(secret)
+        for record in self._by_start.get(digest[:_INDEXED], ()):
+            if compare_digest(record.digest, digest) and record.opens(now):
+                return record.caller
+        return None
+
+    def take_session_key(self, secret: str) -> None:
+        """Admit processes of the server's own user by a key that is valid until the server ends."""
+        self._session = digest_of(secret)
+
+    def is_session_key(self, secret: str) -> bool:
+        """Return whether this is the key of the server's own user."""
+        return self._session is not None and compare_digest(self._session, digest_of(secret))
+
+    def replace(self, records: Iterable[KeyRecord], now: float) -> None:
+        """Use the keys of the database from now on, and end the requests of keys that are no longer valid.
+
+        A database that has lost all its keys is another one: what was locked stays locked. It logs changes.
+        """
+        found, was_locked = tuple(records), self.is_locked
+        if self._stored and not found:
+            found = self._stored
+        before, self._stored, self._unreadable = self._stored, found, False
+        self._index()
+        if self._has_read:
+            _log_changes({record.id: record for record in before}, found)
+        self._has_read = True
+        if self.is_locked != was_locked:
+            log.info("requests need a key" if self.is_locked else "requests need no key")
+        self.end_expired(now)
+
+    def stay_locked(self) -> None:
+        """Refuse requests without a key from now on, even if no key exists: other machines can reach the
+        server."""
+        self._stays_locked = True
+
+    def lose_sight(self) -> None:
+        """Refuse requests without a key, since the database cannot be read and keys may exist."""
+        self._unreadable = True
+
+    def attend(self, caller: Caller, end: Callable[[], None]) -> Callable[[], None]:
+        """Call `end`, which must not block, if a caller's key is revoked or expires.
+
+        Returns:
+            Function to call when the request has ended.
+        """
+        if not caller.has_key:
+            return _nothing
+        self._running[caller.owner].add(end)
+
+        def leave() -> None:
+            running = self._running.get(caller.owner)
+            if running is not None:
+                running.discard(end)
+                if not running:
+                    del self._running[caller.owner]
+
+        return leave
+
+    def end_expired(self, now: float) -> None:
+        """End the running requests of keys that are no longer valid at this Unix time, in seconds."""
+        if not self._running:
+            return
+        open_now = {record.id for record in (*self._own, *self._stored) if record.opens(now)}
+        for owner in self._running.keys() - open_now:
+            for end in self._running.pop(owner):
+                end()
+
+    @property
+    def revoked_requests(self) -> tuple[str, ...]:
+        """The ids of the running requests whose keys were revoked or have expired."""
+        return tuple(self._revoked)
+
+    def attend_request(self, caller: Caller, request_id: str) -> Callable[[], None]:
+        """List a request in `revoked_requests` from the end of its key's validity until its own end.
+
+        Returns:
+            Function to call when the request has ended.
+        """
+        leave_key = self.attend(caller, partial(self._revoked.add, request_id))
+
+        def leave() -> None:
+            leave_key()
+            self._revoked.discard(request_id)
+
+        return leave
+
+    def _index(self) -> None:
+        self._by_start = {}
+        for record in (*self._own, *self._stored):
+            self._by_start.setdefault(record.digest[:_INDEXED], []).append(record)
+
+
+def _log_changes(before: Mapping[str, KeyRecord], found: Iterable[KeyRecord]) -> None:
+    for record in found:
+        known = before.get(record.id)
+        if known is None:
+            log.info("key made", key=record.name, key_id=record.id, admin=record.caller.admin)
+        elif record.revoked is not None and known.revoked is None:
+            log.info("key revoked", key=record.name, key_id=record.id)
+
+
+def _nothing() -> None:
+    """Leave a request without a key alone."""
+
+
+LONGEST_KEY = 1_024
+"""Length limit of a key in characters; it has to fit into a header."""
+
+
+def settings_keys(settings: Settings) -> tuple[KeyRecord, ...]:
+    """Return the keys in the settings `api_key` and `api_key_file`, with an operator's rights.
+
+    Raises:
+        ValueError: The file cannot be read, or a key cannot be sent in a header; the message names the
+            setting, but no key.
+    """
+    found = []
+    if settings.api_key is not None:
+        found.append(_record("api_key", settings.api_key))
+    if settings.api_key_file is not None:
+        place = f"api_key_file = {settings.api_key_file!r}"
+        try:
+            with Path(settings.api_key_file).expanduser().open(encoding="utf-8") as file:
+                text = file.read(2 * LONGEST_KEY)
+        except (OSError, RuntimeError, ValueError) as error:
+            raise ValueError(f"{place}: {getattr(error, 'strerror', None) or error}") from error
+        found.append(_record(place, text.strip()))
+    return tuple(found)
+
+
+def _record(place: str, secret: str) -> KeyRecord:
+    if not secret:
+        raise ValueError(f"{place}: the key is empty")
+    if len(secret) > LONGEST_KEY or not (secret.isascii() and secret.isprintable()) or " " in secret:
+        raise ValueError(f"{place}: a key is one line of up to {LONGEST_KEY} printable ASCII characters")
+    name = place.partition(" ")[0]
+    return KeyRecord(name, digest_of(secret), Caller(owner=f"key_of_{name}", name=name), created=0.0)
+
+
+MOST_A_MINUTE = 20
+"""Wrong keys of an address in a minute, after which its wrong keys are answered late."""
+_MINUTE = 60.0
+_ADDRESSES = 4_096
+"""Addresses that are remembered; the one that was first seen is forgotten first."""
+
+
+class WrongKeys:
+    """Counts wrong keys by address, in windows of a minute."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, tuple[float, int]] = {}
+
+    def record(self, address: str, now: float) -> int | None:
+        """Record a wrong key.
+
+        Args:
+            now: Seconds, by any clock.
+
+        Returns:
+            Seconds until the address may try again, if it has sent too many; else None.
+        """
+        began, count = self._counts.get(address, (now, 0))
+        if now >= began + _MINUTE:
+            began, count = now, 0
+            self._counts.pop(address, None)
+        if address not in self._counts and len(self._counts) >= _ADDRESSES:
+            del self._counts[next(iter(self._counts))]
+        self._counts[address] = (began, count + 1)
+        return math.ceil(began + _MINUTE - now) if count >= MOST_A_MINUTE else None
+
+
+def find_reachable(settings: Settings) -> str | None:
+    """Return the first address of the settings that other machines may reach; None if there is none."""
+    return next((address.host for address in listen_addresses(settings) if is_reachable(address.host)), None)
+
+
+def is_reachable(host: object) -> bool:
+    """Return whether other machines may reach a host name or address; a name may mean any address.
+
+    Args:
+        host: A name or an address. What is no text, such as the name of a Unix socket in the abstract
+            namespace, belongs to this machine.
+    """
+    if not isinstance(host, str) or host.startswith("/") or host.lower().rstrip(".") == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return True

@@ -1,0 +1,177 @@
+"""Audio formats of speech responses, by OpenAI's names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import attrs
+
+from greenroom.schemas.events.events import Usage
+from greenroom.schemas.events.result_events import Recording, Segment
+
+PCM_RATE = 24_000
+"""Sample rate of raw audio in Hz, which raw audio cannot state itself."""
+
+
+@attrs.frozen
+class AudioFormat:
+    """One audio format.
+
+    Args:
+        content_type: Content type of the response.
+        container: FFmpeg's name of the container; empty for uncompressed samples.
+        codec: FFmpeg's name of the encoder.
+        rates: Supported sample rates in Hz; empty for any.
+        bit_rate: Bit rate of one channel in bits per second.
+        options: Options of the container that flush every packet and rewrite nothing afterwards.
+        codec_options: Options of the encoder.
+    """
+
+    content_type: str
+    container: str = ""
+    codec: str = ""
+    rates: tuple[int, ...] = ()
+    bit_rate: int | None = None
+    options: Mapping[str, str] = attrs.field(factory=dict)
+    codec_options: Mapping[str, str] = attrs.field(factory=dict)
+
+    def rate_for(self, rate: int) -> int:
+        """Return the same sample rate if supported, else the next higher, else the highest one."""
+        if not self.rates or rate in self.rates:
+            return rate
+        return min((known for known in self.rates if known > rate), default=max(self.rates))
+
+
+_MPEG_RATES = (8_000, 11_025, 12_000, 16_000, 22_050, 24_000, 32_000, 44_100, 48_000)
+_OPUS_RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
+
+# A thorough search by the encoders would double the encoding time, and only helps music at low bit rates.
+AUDIO_FORMATS: Mapping[str, AudioFormat] = {
+    "mp3": AudioFormat(
+        "audio/mpeg",
+        "mp3",
+        "libmp3lame",
+        _MPEG_RATES,
+        96_000,
+        {"write_xing": "0", "id3v2_version": "0"},
+        {"compression_level": "7"},
+    ),
+    "opus": AudioFormat(
+        "audio/ogg",
+        "ogg",
+        "libopus",
+        _OPUS_RATES,
+        48_000,
+        {"page_duration": "80000"},
+        {"compression_level": "5"},
+    ),
+    "aac": AudioFormat("audio/aac", "adts", "aac", _MPEG_RATES, 96_000),
+    "flac": AudioFormat("audio/flac", "flac", "flac"),
+    "wav": AudioFormat("audio/wav"),
+    "pcm": AudioFormat("audio/pcm", rates=(PCM_RATE,)),
+}
+
+
+_TABLE = """
+af=afrikaans am=amharic ar=arabic as=assamese az=azerbaijani ba=bashkir be=belarusian bg=bulgarian
+bn=bengali bo=tibetan br=breton bs=bosnian ca=catalan cs=czech cy=welsh da=danish de=german el=greek
+en=english es=spanish et=estonian eu=basque fa=persian fi=finnish fo=faroese fr=french gl=galician
+gu=gujarati ha=hausa haw=hawaiian he=hebrew hi=hindi hr=croatian ht=haitian_creole hu=hungarian
+hy=armenian id=indonesian is=icelandic it=italian ja=japanese jw=javanese ka=georgian kk=kazakh
+km=khmer kn=kannada ko=korean la=latin lb=luxembourgish ln=lingala lo=lao lt=lithuanian lv=latvian
+mg=malagasy mi=maori mk=macedonian ml=malayalam mn=mongolian mr=marathi ms=malay mt=maltese
+my=myanmar ne=nepali nl=dutch nn=nynorsk no=norwegian oc=occitan pa=punjabi pl=polish ps=pashto
+pt=portuguese ro=romanian ru=russian sa=sanskrit sd=sindhi si=sinhala sk=slovak sl=slovenian
+sn=shona so=somali sq=albanian sr=serbian su=sundanese sv=swedish sw=swahili ta=tamil te=telugu
+tg=tajik th=thai tk=turkmen tl=tagalog tr=turkish tt=tatar uk=ukrainian ur=urdu uz=uzbek
+vi=vietnamese yi=yiddish yo=yoruba yue=cantonese zh=chinese
+"""
+
+_NAMES = dict(entry.replace("_", " ").split("=") for entry in _TABLE.split())
+
+
+def language_name(code: str | None) -> str:
+    """Return the lower-case English name of a language, or its code if the name is unknown."""
+    return "unknown" if code is None else _NAMES.get(code, code)
+
+
+def language_code(name: str | None) -> str | None:
+    """Return the code of a language by the name that `language_name` gives it."""
+    if name is None or name == language_name(None):
+        return None
+    return next((code for code, known in _NAMES.items() if known == name), name)
+
+
+Task = Literal["transcribe", "translate"]
+
+
+@attrs.frozen
+class Transcript:
+    """The transcript of a recording."""
+
+    task: Task
+    recording: Recording
+    segments: tuple[Segment, ...]
+    usage: Usage
+
+    @property
+    def text(self) -> str:
+        return "".join(segment.text for segment in self.segments).strip()
+
+
+def collected_transcript(task: Task, events: Sequence[object], usage: Usage) -> Transcript:
+    """Assemble a transcript from events; the last `Recording` event is the most complete."""
+    recordings = [event for event in events if isinstance(event, Recording)]
+    segments = tuple(event for event in events if isinstance(event, Segment))
+    return Transcript(task, recordings[-1] if recordings else Recording(usage.heard), segments, usage)
+
+
+def plain_text(transcript: Transcript, form: str) -> str:
+    """Return a transcript as subtitles (`srt`, `vtt`) or as plain text."""
+    match form:
+        case "srt":
+            return srt(transcript.segments)
+        case "vtt":
+            return vtt(transcript.segments)
+    return f"{transcript.text}\n"
+
+
+_LEAST = 0.001
+"""Shortest cue in seconds: players omit cues of zero length."""
+
+
+def srt(segments: Iterable[Segment]) -> str:
+    """Return the segments in SubRip format."""
+    return "".join(
+        f"{number}\n{_clock(segment.start, ',')} --> {_clock(_end(segment), ',')}\n{_line(segment.text)}\n\n"
+        for number, segment in enumerate(segments, start=1)
+    )
+
+
+def vtt(segments: Iterable[Segment]) -> str:
+    """Return the segments in WebVTT format."""
+    return "WEBVTT\n\n" + "".join(
+        f"{_clock(segment.start, '.')} --> {_clock(_end(segment), '.')}\n{_escaped(_line(segment.text))}\n\n"
+        for segment in segments
+    )
+
+
+def _end(segment: Segment) -> float:
+    return max(segment.end, segment.start + _LEAST)
+
+
+def _line(text: str) -> str:
+    """Return text on one line without arrows: an empty line would end its cue, an arrow start one."""
+    return " ".join(text.split()).replace("-->", "->")
+
+
+def _escaped(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _clock(seconds: float, mark: str) -> str:
+    milliseconds = round(seconds * 1000)
+    minutes, milliseconds = divmod(milliseconds, 60_000)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02d}:{minutes:02d}:{milliseconds // 1000:02d}{mark}{milliseconds % 1000:03d}"

@@ -1,0 +1,127 @@
+"""Incremental encoding of speech while it is generated."""
+
+from __future__ import annotations
+
+import io
+import struct
+from typing import Any, BinaryIO
+
+import av
+import numpy as np
+from av.audio.resampler import AudioResampler
+
+from greenroom.http.media.audio import AudioFormat
+
+_UNKNOWN_LENGTH = 0xFFFFFFFF
+_WAV_HEADER_BYTES = 44
+
+
+class AudioEncoder:
+    """Encodes one response; not safe for concurrent use.
+
+    Args:
+        wanted: Audio format of the response.
+    """
+
+    def __init__(self, wanted: AudioFormat) -> None:
+        self._format = wanted
+        self._writer: _Samples | _Packets | None = None
+        self._position = 0
+
+    def encode(self, samples: bytes, rate: int) -> bytes:
+        """Return the encoded bytes that these samples complete, possibly none.
+
+        Args:
+            samples: One channel of little-endian 16-bit integers.
+            rate: Sample rate in Hz, the same in every call.
+        """
+        if self._writer is None:
+            self._writer = self._open(self._format.rate_for(rate))
+        array = np.frombuffer(samples, dtype="<i2").astype(np.int16, copy=False)
+        if not len(array):
+            return b""
+        frame = av.AudioFrame.from_ndarray(array.reshape(1, -1), format="s16", layout="mono")
+        frame.sample_rate = rate
+        frame.pts = self._position
+        self._position += len(array)
+        return self._writer.write(frame)
+
+    def finish(self) -> bytes:
+        """Return the remaining bytes."""
+        return self._writer.close() if self._writer is not None else b""
+
+    def _open(self, rate: int) -> _Samples | _Packets:
+        if self._format.container:
+            return _Packets(self._format, rate)
+        return _Samples(rate, with_header=self._format.content_type == "audio/wav")
+
+
+class _Samples:
+    """Writes uncompressed samples, optionally after a WAV header without the true length."""
+
+    def __init__(self, rate: int, with_header: bool) -> None:
+        self._header = _wav_header(rate) if with_header else b""
+        self._resampler = AudioResampler(format="s16", layout="mono", rate=rate)
+
+    def write(self, frame: av.AudioFrame | None) -> bytes:
+        header, self._header = self._header, b""
+        frames = (part for part in self._resampler.resample(frame) if part is not None)
+        return header + b"".join(part.to_ndarray().astype("<i2").tobytes() for part in frames)
+
+    def close(self) -> bytes:
+        return self.write(None)
+
+
+class _Packets:
+    """Encodes samples with FFmpeg into a container."""
+
+    def __init__(self, wanted: AudioFormat, rate: int) -> None:
+        self._sink = _Sink()
+        options = {"flush_packets": "1", **wanted.options}
+        self._container: Any = av.open(self._sink, "w", format=wanted.container, container_options=options)
+        stream: Any = self._container.add_stream(
+            wanted.codec, rate=rate, layout="mono", options=dict(wanted.codec_options)
+        )
+        if wanted.bit_rate is not None:
+            stream.bit_rate = wanted.bit_rate
+        self._stream = stream
+
+    def write(self, frame: av.AudioFrame | None) -> bytes:
+        # The encoder resamples to the rate, sample format and frame size that it needs.
+        self._container.mux(self._stream.encode(frame))
+        return self._sink.take()
+
+    def close(self) -> bytes:
+        written = self.write(None)
+        self._container.close()
+        return written + self._sink.take()
+
+
+class _Sink:
+    """A file object that cannot seek, like a socket."""
+
+    def __init__(self) -> None:
+        self._written = bytearray()
+
+    def write(self, data: bytes) -> int:
+        self._written += data
+        return len(data)
+
+    def take(self) -> bytes:
+        written, self._written = bytes(self._written), bytearray()
+        return written
+
+
+def complete_wav_header(file: BinaryIO) -> None:
+    """Write the lengths into the header of a complete WAV file from an `AudioEncoder`."""
+    size = file.seek(0, io.SEEK_END)
+    for position, behind in ((4, 8), (_WAV_HEADER_BYTES - 4, _WAV_HEADER_BYTES)):
+        file.seek(position)
+        file.write(struct.pack("<I", min(max(0, size - behind), _UNKNOWN_LENGTH)))
+
+
+def _wav_header(rate: int) -> bytes:
+    """Return a 16-bit mono WAV header with the largest length, as readers of streams expect."""
+    riff = struct.pack("<4sI4s", b"RIFF", _UNKNOWN_LENGTH, b"WAVE")
+    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, rate * 2, 2, 16)
+    return riff + form + struct.pack("<4sI", b"data", _UNKNOWN_LENGTH)

@@ -1,0 +1,345 @@
+"""Answering of requests with a stored response: the actor generates it, and the request subscribes to it."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import cast
+
+import attrs
+from quart import Response
+from werkzeug.datastructures import MultiDict
+
+from greenroom.actors.core.ref import ask_actor
+from greenroom.actors.responses.event_log import Subscribed, Subscription
+from greenroom.http.answering.collecting import ChoiceCollector, CollectedChoice, Reasoning
+from greenroom.http.answering.current_request import (
+    request_client,
+    request_owner,
+    request_resources,
+    send_notice,
+)
+from greenroom.http.answering.event_stream import Events, EventStream, wait_for_first_event
+from greenroom.http.answering.http_responses import stored_json_response, stream_response
+from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.guard.byte_account import AnswerAccount
+from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
+from greenroom.http.responses.item_bodies import check_included, encrypt_reasoning
+from greenroom.http.responses.request_parser import ParsedResponseRequest
+from greenroom.http.responses.response_object import (
+    ResponseEcho,
+    ResponseHead,
+    ending,
+    output_items,
+    response_members,
+)
+from greenroom.http.responses.response_stream import ResponseStream
+from greenroom.schemas.events.events import Admitted, Finished, Usage
+from greenroom.schemas.messages.messages import JsonObject, TextPart
+from greenroom.schemas.messages.requests import BACKGROUND
+from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.protocols.responses_protocol import RunEnded, RunEvent, RunOutcome, StartRun
+from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredResponse
+from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
+
+
+async def answer_stored(
+    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, stream: bool
+) -> Response:
+    """Generate and store a response, and return it: complete, as a stream, or in its initial state.
+
+    Raises:
+        ProblemError: The request is rejected, or failed before its status was sent.
+    """
+    start = await _prepare(services, histories, request, stream=stream)
+    subscribed = await ask_actor(services.refs.responses, start, Subscribed)
+    subscription = subscribed.subscription
+    request_resources().enter_context(closing(subscription))
+    if stream:
+        events = as_events(subscription)
+        received = [] if request.background else await wait_for_first_event(events, services.status_timeout)
+        send_notice(received)
+        formatted = StoredStream(request.formatter.stream(subscription.model or str(start.request.key)))
+        return stream_response(EventStream(events, formatted, received))
+    if subscribed.response is not None:
+        send_notice(subscription.receive_ready())
+        return await stored_response(services.answers, subscribed.response)
+    return await _whole(services.answers, subscription)
+
+
+def as_events(subscription: Subscription) -> Events:
+    """Return a subscription typed as a stream's events; `StoredStream` accepts all of its entries."""
+    return cast("Events", subscription)
+
+
+async def stored_response(answers: AnswerAccount, response: StoredResponse) -> Response:
+    """Return the HTTP response with a stored response.
+
+    Raises:
+        ProblemError: 503 if unsent responses use up the memory budget.
+    """
+    return await stored_json_response(answers, len(response.body), response.body.encode)
+
+
+async def _prepare(
+    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, stream: bool
+) -> StartRun:
+    """Return the run to start. A conversation is locked before its history is read."""
+    owner, lock = request_owner(), None
+    if request.conversation:
+        lock = await lock_conversation(services.refs.responses, request.conversation, owner)
+    complete = await histories.complete(request, owner, request_client())
+    writer = ResponseWriter(
+        request.formatter.echo,
+        request.formatter.answer_id,
+        request.formatter.created,
+        str(complete.request.key),
+        owner,
+        complete.stored_input,
+        request.background,
+        request.conversation,
+        request.previous if request.conversation is None else None,
+        keeps_prompt=complete.turns.system_prompt is None,
+    )
+    inference = await services.with_files(complete.request)
+    background, patience = request.background, services.status_timeout
+    limited = not (stream or background)
+    if background and not stream:  # nobody waits for it
+        inference = attrs.evolve(inference, priority=max(inference.priority, BACKGROUND))
+    return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited)
+
+
+async def _whole(answers: AnswerAccount, subscription: Subscription) -> Response:
+    end = await subscription.wait_ended()
+    if end.problem is not None:
+        raise ProblemError(end.problem)
+    assert isinstance(end, RunEnded)
+    send_notice(subscription.receive_ready())
+    return await stored_response(answers, end.response)
+
+
+_CUT_OFF = Finished("cancelled", Usage())
+
+
+@attrs.frozen
+class ResponseWriter:
+    """Makes the stored form of one response, for every outcome.
+
+    Args:
+        id: The response's id, `resp_…`.
+        created: Unix time of creation in seconds.
+        model: The model's name in the request.
+        input: The request's own items.
+        keeps_prompt: True if this turn determines the operator's system prompt for later turns.
+    """
+
+    echo: ResponseEcho
+    id: str
+    created: int
+    model: str
+    owner: str
+    input: tuple[StoredItem, ...]
+    background: bool = False
+    conversation: str | None = None
+    parent: str | None = None
+    keeps_prompt: bool = True
+
+    def __call__(self, outcome: RunOutcome) -> StoredResponse:
+        """Return the response to store."""
+        head = ResponseHead(self.id, outcome.model or self.model, self.created)
+        output: list[JsonObject] = []
+        raw = ""
+        if outcome.status not in UNFINISHED:
+            choice = _collected(outcome)
+            raw = choice.finished.raw or _written(choice)
+            if choice.parts or outcome.status != "failed":
+                encrypts = self.echo.encrypts_reasoning
+                output = [*output_items(choice, self.id, self.echo.calls, encrypts_reasoning=encrypts)]
+        return StoredResponse(
+            self.id,
+            self.owner,
+            head.model,
+            outcome.status,
+            self.created,
+            self._body(head, outcome, output),
+            outcome.ended,
+            self.background,
+            self.conversation,
+            self.parent,
+            self.input,
+            tuple(StoredItem(str(item["id"]), json.dumps(item)) for item in output),
+            raw,
+            system_prompt=self._system_prompt(outcome),
+        )
+
+    def _system_prompt(self, outcome: RunOutcome) -> str | None:
+        admitted = _admitted(outcome) if self.keeps_prompt else None
+        return None if admitted is None else admitted.system_prompt
+
+    def _body(self, head: ResponseHead, outcome: RunOutcome, output: list[JsonObject]) -> str:
+        finished = next((event for event in outcome.events if isinstance(event, Finished)), None)
+        admitted = _admitted(outcome)
+        echo = self.echo if admitted is None else self.echo.answered_with(admitted.parameters)
+        incomplete = ending(finished)[1] if finished is not None and outcome.status == "incomplete" else None
+        members = response_members(
+            head,
+            outcome.status,
+            completed=None if outcome.ended is None else int(outcome.ended),
+            output=output,
+            finished=finished,
+            problem=outcome.problem,
+            incomplete=incomplete,
+            dropped_messages=0 if admitted is None else admitted.dropped_messages,
+        )
+        # The echo may be megabytes, and is already encoded.
+        return f"{json.dumps(members)[:-1]}, {echo.encoded.decode()}}}"
+
+
+def _admitted(outcome: RunOutcome) -> Admitted | None:
+    """Return the event that describes the run's prompt, or None if it was never admitted."""
+    return next((event for event in outcome.events if isinstance(event, Admitted)), None)
+
+
+def _collected(outcome: RunOutcome) -> CollectedChoice:
+    """Return the output; an incomplete one ends as if it had been cancelled."""
+    collector = ChoiceCollector()
+    for event in outcome.events:
+        collector.add(event)
+    if collector.finished is None or outcome.status == "failed":
+        collector.add(_CUT_OFF)
+    choice = collector.collected()
+    assert choice is not None
+    return choice
+
+
+def _written(choice: CollectedChoice) -> str:
+    """Return the model's text, from the events, for an answer without an end."""
+    texts = [part.text if isinstance(part, TextPart | Reasoning) else part.arguments for part in choice.parts]
+    return "".join(texts)
+
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+_LONGEST_NUMBER = 15
+"""Limit of digits; no stream has so many events."""
+
+
+@attrs.frozen
+class StoredQuery:
+    """Options for showing a stored response.
+
+    Args:
+        stream: True to return the response as events.
+        starting_after: Number of the last event that the client has; -1 for none.
+        encrypted: True to add encrypted content to reasoning items, even if the original request did not ask
+            for it.
+        obfuscates: True to pad deltas, False not to; None for the option of the original request.
+    """
+
+    stream: bool
+    starting_after: int
+    encrypted: bool
+    obfuscates: bool | None = None
+
+
+def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
+    """Return the parsed query parameters.
+
+    Raises:
+        ProblemError: 400 that names an invalid parameter.
+    """
+    stream = bool(query_boolean(query, "stream"))
+    obfuscates = query_boolean(query, "include_obfuscation")
+    after = query.get("starting_after")
+    if after is not None and not stream:
+        raise invalid("`starting_after` is only of use with `stream=true`.", "starting_after")
+    included = check_included(query)
+    return StoredQuery(
+        stream, -1 if after is None else _number(after), ENCRYPTED_REASONING in included, obfuscates
+    )
+
+
+def with_encrypted_reasoning(stored: StoredResponse) -> StoredResponse:
+    """Return a response with encrypted content in its reasoning items. May take long if it is large."""
+    response = json.loads(stored.body)
+    response["output"] = [encrypt_reasoning(item) for item in response["output"]]
+    return attrs.evolve(stored, body=json.dumps(response))
+
+
+def query_boolean(query: MultiDict[str, str], name: str) -> bool | None:
+    """Return a query parameter that is true or false, or None if it was not sent.
+
+    Raises:
+        ProblemError: 400 that names the parameter.
+    """
+    if name not in query:
+        return None
+    value = query[name].lower()
+    if value not in _BOOLEANS:
+        raise invalid(f"`{name}` must be true or false.", name)
+    return _BOOLEANS[value]
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_NUMBER):
+        detail = "`starting_after` must be the number of an event, which is 0 or more."
+        raise invalid(detail, "starting_after")
+    return int(text)
+
+
+class StoredStream:
+    """Formats the log of a run as the event stream of its response.
+
+    Only the log counts: heartbeats are entries of the log, and the end is the stored response.
+
+    Args:
+        stream: Formatter of the model's output.
+        adds_encrypted: True to add encrypted content to reasoning items, which the stored form lacks.
+    """
+
+    def __init__(self, stream: ResponseStream, *, adds_encrypted: bool = False) -> None:
+        self._stream = stream
+        self._adds_encrypted = adds_encrypted
+
+    @property
+    def content_type(self) -> str:
+        return self._stream.content_type
+
+    @property
+    def finished(self) -> bool:
+        return self._stream.finished
+
+    @property
+    def has_news(self) -> bool:
+        """False: news are part of the log too."""
+        return False
+
+    def opening(self) -> bytes:
+        """Return nothing: the opening events are formatted with the first entry of the log."""
+        return self._stream.opening()
+
+    def event(self, event: RunEvent) -> bytes:
+        if self._adds_encrypted and isinstance(event, RunEnded):
+            event = attrs.evolve(event, response=with_encrypted_reasoning(event.response))
+        return self._stream.event(event)
+
+    def heartbeat(self) -> bytes:
+        """Return nothing: all readers must get the same numbered events."""
+        return b""
+
+    def failure(self, problem: Problem) -> bytes:
+        """Return the final events of a response that cannot be read to its end."""
+        return self._stream.failure(problem)
+
+
+def stream_of(stored: StoredResponse, query: StoredQuery) -> StoredStream:
+    """Return a formatter of a stored response's log. May take long if the echo is large.
+
+    The stream is the one that the request wanted, with the query's options applied.
+    """
+    response = json.loads(stored.body)
+    head = ResponseHead(stored.id, stored.model, response["created_at"])
+    created = ResponseEcho.of(response, obfuscates=query.obfuscates)
+    adds_encrypted = query.encrypted and not created.encrypts_reasoning
+    echo = attrs.evolve(created, encrypts_reasoning=True) if adds_encrypted else created
+    stream = ResponseStream(echo, head, starting_after=query.starting_after)
+    return StoredStream(stream, adds_encrypted=adds_encrypted)

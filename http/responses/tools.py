@@ -1,0 +1,145 @@
+"""Parsing of a request's tools."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from greenroom.http.answering import tools as tool_choice
+from greenroom.http.answering.tools import (
+    TOOL_CHOICE,
+    log_left_out,
+    none_left,
+    parse_allowed,
+    parse_custom_tool,
+)
+from greenroom.schemas.messages.messages import JsonObject, Tool, ToolChoice
+from greenroom.schemas.problems import invalid, missing
+from greenroom.schemas.wire.responses_items import CustomTool, FunctionTool, HostedTool, ToolParam
+
+
+def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool, ...]:
+    """Return the tools that the model may call.
+
+    Tools that run on OpenAI's server, and deferred ones, are left out: agents always offer them.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    parsed: dict[str, Tool] = {}
+    for index, wire in enumerate(tools):
+        name = f"{field}[{index}]"
+        tool = _tool(wire, name)
+        if tool is None:
+            continue
+        if tool.name in parsed:
+            raise invalid(
+                f"`{name}.name` is {tool.name[:80]!r}, which another tool already has.", f"{name}.name"
+            )
+        parsed[tool.name] = tool
+    log_left_out(tool.param.type for tool in tools if isinstance(tool.param, HostedTool))
+    return tuple(parsed.values())
+
+
+def _tool(wire: ToolParam, field: str) -> Tool | None:
+    match wire.param:
+        case HostedTool("mcp"):
+            detail = f"`{field}` is 'mcp', but this server connects to no others: offer its functions."
+            raise invalid(detail, f"{field}.type", "unsupported_parameter")
+        case HostedTool():
+            return None
+        case CustomTool(defer_loading=deferred):
+            return None if deferred else parse_custom_tool(wire.raw, field)
+        case FunctionTool(name=""):
+            raise invalid(f"`{field}.name` is empty.", f"{field}.name")
+        case FunctionTool(name, description, parameters, strict, deferred):
+            if deferred:
+                return None
+            param = f"{field}.parameters"
+            return Tool(name, description or "", parameters or {}, strict or False, param=param)
+
+
+def check_tools(tools: Sequence[ToolParam]) -> None:
+    """Make sure that a request does not offer hosted tools alone.
+
+    Raises:
+        ProblemError: 400 that names the first of them.
+    """
+    kinds = [tool.param.type for tool in tools if isinstance(tool.param, HostedTool)]
+    if kinds and len(kinds) == len(tools):
+        raise none_left(kinds[0])
+
+
+def tool_echoes(tools: Sequence[ToolParam]) -> list[JsonObject]:
+    """Return the tools as a response repeats them, with all members of functions filled in."""
+    return [_echo(tool) for tool in tools]
+
+
+def _echo(tool: ToolParam) -> JsonObject:
+    match tool.param:
+        case FunctionTool(name, description, parameters, strict):
+            own: dict[str, Any] = {
+                "type": "function",
+                "name": name,
+                "description": description,
+                "parameters": parameters,
+                "strict": strict or False,
+            }
+            return {**tool.raw, **own}
+        case _:
+            return tool.raw
+
+
+def definitions(tools: Sequence[Tool]) -> str:
+    """Return the text that introduces tools added in the middle of a conversation."""
+    described = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+        for tool in tools
+    ]
+    lines = [json.dumps(tool, ensure_ascii=False) for tool in described]
+    return "\n".join(("These tools can be called from now on:", *lines))
+
+
+CALLABLE = ("function", "custom")
+
+
+def parse_tool_choice(value: Any) -> ToolChoice:
+    """Return the tool choice of a request.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    return tool_choice.parse_tool_choice(
+        value, _name, _allowed, "which nothing here can run: name a function"
+    )
+
+
+def _allowed(value: JsonObject) -> ToolChoice:
+    """Return the choice among some tools, without those that only OpenAI's server can run."""
+    choice, tools = parse_allowed(value, TOOL_CHOICE)
+    allowed = []
+    for index, tool in enumerate(tools):
+        field = f"{TOOL_CHOICE}.tools[{index}]"
+        if not isinstance(tool, dict) or not isinstance(tool.get("type"), str):
+            raise missing(f"{field}.type")
+        if tool["type"] in CALLABLE:
+            allowed.append(_name(tool, field))
+    if allowed:
+        return attrs.evolve(choice, allowed=tuple(allowed))
+    if choice.mode == "required":
+        detail = f"`{TOOL_CHOICE}.tools` holds none that could be called here: name a function."
+        raise invalid(detail, f"{TOOL_CHOICE}.tools", "unsupported_parameter")
+    return ToolChoice("none")
+
+
+def _name(value: JsonObject, field: str) -> str:
+    name = value.get("name")
+    if name is None and isinstance(value.get("function"), dict):
+        # The chat API nests the name, and clients send that form here too.
+        name = value["function"].get("name")
+    if not isinstance(name, str) or not name:
+        raise missing(f"{field}.name")
+    return name

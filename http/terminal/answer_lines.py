@@ -1,0 +1,210 @@
+"""Embeddings of lines of text as lines of JSON, with a progress bar."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import click
+import trio
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from greenroom.http.encoding.encoding import in_order, json_bytes, json_string, vector_json
+from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.chosen_server import ChosenServer
+from greenroom.http.terminal.server_answers import ServerAnswers, given, open_answers
+from greenroom.http.terminal.streams import read_lines, try_print
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.requests import EmbeddingInput
+
+_PLACE = re.compile(r"`input(?:\[(\d+)\])?`")
+
+
+async def embed_lines(server: ChosenServer, asked: EmbeddingInput, lines: Lines, console: Console) -> int:
+    """Print a line of JSON for each text; return the exit status.
+
+    Args:
+        asked: Parameters of the embeddings; its texts are ignored.
+        console: Console for the progress bar.
+
+    Raises:
+        ClickException: A text cannot be read or embedded.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    done = 0
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with progress:
+        task = progress.add_task("loading", total=lines.total)
+        async with open_answers(server) as answers:
+            while group := await trio.to_thread.run_sync(take_group, lines.lines, abandon_on_cancel=True):
+                vectors = await _embed_group(answers, asked, group)
+                if not await trio.to_thread.run_sync(_print, vectors, group, abandon_on_cancel=True):
+                    return ExitStatus.FAILED
+                done += len(group)
+                progress.update(task, completed=group[-1].end, description=f"{done:,} texts")
+    return ExitStatus.DONE
+
+
+async def _embed_group(
+    answers: ServerAnswers, asked: EmbeddingInput, group: Sequence[Line]
+) -> Sequence[Vector]:
+    """Return the vectors of some texts, in order."""
+    body = {
+        "model": answers.server.model,
+        "input": [line.text for line in group],
+        "encoding_format": "base64",
+        **({"truncate": True} if asked.truncate else {}),
+        **given(dimensions=asked.dimensions, input_type=asked.input_type, instruction=asked.instruction),
+    }
+    try:
+        return in_order(await answers.read("/v1/embeddings", _vectors, json=body))
+    except click.ClickException as error:
+        raise click.ClickException(_named(error.message, group)) from error
+
+
+def _vectors(document: Any) -> list[Vector]:
+    return [Vector(base64.b64decode(entry["embedding"]), int(entry["index"])) for entry in document["data"]]
+
+
+def _print(vectors: Sequence[Vector], group: Sequence[Line]) -> bool:
+    """Print vectors; return whether stdout still has a reader."""
+    for vector, line in zip(vectors, group, strict=True):
+        text, numbers = json_string(line.text), vector_json(vector)
+        entry = b'{"index":%d,"text":%b,"embedding":%b}\n' % (line.index, text, numbers)
+        if not try_print(entry.decode()):
+            return False
+    return True
+
+
+def _named(detail: str, group: Sequence[Line]) -> str:
+    """Return an error with the number of the text instead of its path in the request."""
+
+    def name(place: re.Match[str]) -> str:
+        return f"text {group[int(place[1] or 0)].index}"
+
+    return _PLACE.sub(name, detail)
+
+
+async def rank_lines(
+    server: ChosenServer,
+    query: str,
+    instruction: str | None,
+    lines: Lines,
+    top: int | None,
+    console: Console,
+) -> int:
+    """Print a line of JSON for each document, best first; return the exit status.
+
+    Args:
+        instruction: Criterion of relevance, for models that take instructions.
+        top: Number of documents to print; None for all.
+        console: Console for the progress bar.
+
+    Raises:
+        ClickException: A document cannot be read or ranked.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    ranked: list[tuple[Line, float]] = []
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with progress:
+        task = progress.add_task("loading", total=lines.total)
+        async with open_answers(server) as answers:
+            while group := await trio.to_thread.run_sync(take_group, lines.lines, abandon_on_cancel=True):
+                documents = [line.text for line in group]
+                body = {"model": server.model, "query": query, "documents": documents}
+                body |= given(instruction=instruction)
+                scores = await answers.read("/v1/rerank", _scores, json=body)
+                ranked += ((group[index], score) for index, score in scores)
+                ranked = sorted(ranked, key=lambda entry: (-entry[1], entry[0].index))[:top]
+                read = f"{group[-1].index + 1:,} documents"
+                progress.update(task, completed=group[-1].end, description=read)
+    printed = await trio.to_thread.run_sync(_print_ranked, ranked, abandon_on_cancel=True)
+    return ExitStatus.DONE if printed else ExitStatus.FAILED
+
+
+def _scores(document: Any) -> list[tuple[int, float]]:
+    return [(int(entry["index"]), float(entry["relevance_score"])) for entry in document["results"]]
+
+
+def _print_ranked(ranked: list[tuple[Line, float]]) -> bool:
+    """Print documents; return whether stdout still has a reader."""
+    for line, score in ranked:
+        entry = {"index": line.index, "relevance_score": score, "text": line.text}
+        if not try_print(f"{json_bytes(entry).decode()}\n"):
+            return False
+    return True
+
+
+MAX_LINES = 1_024
+"""Largest number of texts per request."""
+MAX_CHARACTERS = 4_000_000
+"""Characters at which a request takes no further texts."""
+
+
+@attrs.frozen
+class Line:
+    """A text.
+
+    Args:
+        index: Position among all texts, from 0.
+        end: Amount of input up to its end, in the unit of `Lines.total`.
+    """
+
+    text: str
+    index: int
+    end: int
+
+
+@attrs.frozen
+class Lines:
+    """Texts that are read lazily.
+
+    Args:
+        total: Amount of input, in texts or bytes; None if unknown.
+    """
+
+    lines: Iterator[Line]
+    total: int | None
+
+
+def lines_of(texts: Sequence[str]) -> Lines:
+    """Return the texts of the command line, or the lines of stdin if the only text is `-`."""
+    return _lines_of_stdin() if tuple(texts) == ("-",) else _lines_of_arguments(texts)
+
+
+def _lines_of_arguments(texts: Sequence[str]) -> Lines:
+    return Lines((Line(text, at, at + 1) for at, text in enumerate(texts)), len(texts))
+
+
+def _lines_of_stdin() -> Lines:
+    """Return the nonblank lines of stdin, with their total size in bytes if stdin is a file."""
+    about = None if sys.stdin is None else os.fstat(sys.stdin.fileno())
+    is_file = about is not None and stat.S_ISREG(about.st_mode)
+    return Lines(_lines_with_text(), about.st_size if about is not None and is_file else None)
+
+
+def _lines_with_text() -> Iterator[Line]:
+    read = 0
+    for index, (text, size) in enumerate(read_lines()):
+        read += size
+        if text.strip():
+            yield Line(text, index, read)
+
+
+def take_group(lines: Iterator[Line]) -> list[Line]:
+    """Return the texts of the next request; none at the end."""
+    group: list[Line] = []
+    characters = 0
+    for line in lines:
+        group.append(line)
+        characters += len(line.text)
+        if len(group) == MAX_LINES or characters >= MAX_CHARACTERS:
+            break
+    return group
