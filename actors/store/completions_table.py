@@ -93,6 +93,8 @@ class CompletionsTable:
         text = json.dumps(dict(metadata))
         check_size([text])
         with self._connection.transaction():
+            if (added := len(text) - len(json.dumps(dict(self.find(name, owner).metadata)))) > 0:
+                self._capacity.check(owner, added)
             self._connection.write(
                 "update greenroom_completions set metadata = ?, used = ? where id = ? and owner = ?",
                 (text, time.time(), name, owner),

@@ -41,8 +41,8 @@ class ConversationsTable:
 
     def create(self, conversation: StoredConversation, items: tuple[StoredItem, ...] = ()) -> None:
         """Add a conversation with its first items."""
-        self._capacity.check(conversation.owner, sum(len(item.body) for item in items))
         metadata = json.dumps(dict(conversation.metadata))
+        self._capacity.check(conversation.owner, len(metadata) + sum(len(item.body) for item in items))
         check_size([metadata], (item.body for item in items))
         with self._connection.transaction():
             added = self._connection.table("greenroom_conversations").insert(
@@ -81,9 +81,11 @@ class ConversationsTable:
         text = json.dumps(dict(metadata))
         check_size([text])
         with self._connection.transaction():
-            number = self.number(name, owner)
+            row = self._row(name, owner)
+            if (added := len(text) - len(row["metadata"])) > 0:
+                self._capacity.check(owner, added)
             changed = {"metadata": text, "used": time.time()}
-            self._connection.table("greenroom_conversations").update(number, changed)
+            self._connection.table("greenroom_conversations").update(row["number"], changed)
             return self.find(name, owner)
 
     def drop(self, number: int) -> None:

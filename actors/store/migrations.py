@@ -120,18 +120,13 @@ def share_storage(database: Database) -> None:
     database.execute(
         "create table greenroom_owners (owner text primary key, nbytes integer not null) without rowid"
     )
-    counted = (
-        "insert into greenroom_owners {} on conflict (owner) do update set nbytes = nbytes + excluded.nbytes"
-    )
     for table, (owner, size) in _OWNED.items():
         rows = f"select {owner.format('row')} as owner, {size.format('row')} as size from {table} row"
         sums = f"select owner, sum(size) from ({rows}) where true group by owner"
-        database.execute(counted.format(sums))
+        database.execute(_COUNTED.format(sums))
         for event, row, sign in (("insert", "new", ""), ("delete", "old", "-")):
-            change = f"values ({owner.format(row)}, {sign}({size.format(row)}))"
-            database.execute(
-                f"create trigger {table}_{event} after {event} on {table} begin {counted.format(change)}; end"
-            )
+            change = _COUNTED.format(f"values ({owner.format(row)}, {sign}({size.format(row)}))")
+            database.execute(f"create trigger {table}_{event} after {event} on {table} begin {change}; end")
     database.execute(
         "create index greenroom_audit_strangers on greenroom_audit (number)"
         " where ending in ('refused', 'cancelled') and owner in ('', 'strangers') and model = ''"
@@ -167,6 +162,22 @@ def drop_servers(database: Database) -> None:
         database.execute(f"drop table if exists greenroom_{name}")
 
 
+def count_metadata(database: Database) -> None:
+    """Count metadata, which may change, in the bytes of each owner."""
+    for table in ("conversations", "completions"):
+        size = "length(cast({}.metadata as blob))"
+        sums = f"select owner, sum({size.format('row')}) from greenroom_{table} row where true group by owner"
+        database.execute(_COUNTED.format(sums))
+        for event, row, change in (
+            ("insert", "new", size.format("new")),
+            ("delete", "old", f"-{size.format('old')}"),
+            ("update of metadata", "new", f"{size.format('new')} - {size.format('old')}"),
+        ):
+            name = f"greenroom_{table}_metadata_{event.partition(' ')[0]}"
+            counted = _COUNTED.format(f"values ({row}.owner, {change})")
+            database.execute(f"create trigger {name} after {event} on greenroom_{table} begin {counted}; end")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -184,9 +195,13 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "limit_concurrent_requests": limit_concurrent_requests,
     "drop_copies": drop_copies,
     "drop_servers": drop_servers,
+    "count_metadata": count_metadata,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 
+_COUNTED = (
+    "insert into greenroom_owners {} on conflict (owner) do update set nbytes = nbytes + excluded.nbytes"
+)
 _OWNED = {
     "greenroom_conversations": ("{0}.owner", "512"),
     "greenroom_responses": (

@@ -12,7 +12,13 @@ import pytest
 
 from greenroom.actors.store.connection import Connection, check_database
 from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, import_sqlite_utils
-from greenroom.actors.store.migrations import SET, check_version, load_migrations, share_storage
+from greenroom.actors.store.migrations import (
+    SET,
+    check_version,
+    count_metadata,
+    load_migrations,
+    share_storage,
+)
 from greenroom.actors.store.read_only import read_working_space
 from greenroom.actors.store.tables import Tables
 from greenroom.schemas.models.capabilities import WorkingSpace
@@ -35,6 +41,7 @@ WRITTEN = (
     "limit_concurrent_requests",
     "drop_copies",
     "drop_servers",
+    "count_metadata",
 )
 """Names that databases hold already; new ones are appended."""
 
@@ -80,16 +87,21 @@ def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connectio
     before = counted(connection)
     assert set(before) == {"k", "other"}
     # A later migration of the same rows counts the same.
+    for name in ("conversations", "completions"):
+        for event in ("insert", "delete", "update"):
+            connection.write(f"drop trigger greenroom_{name}_metadata_{event}")
     for name in ("conversations", "responses", "completions", "items"):
         for event in ("insert", "delete"):
             connection.write(f"drop trigger greenroom_{name}_{event}")
     connection.write("drop table greenroom_owners")
     connection.write("drop index greenroom_audit_strangers")
     share_storage(connection._database)
+    assert before["k"] - counted(connection)["k"] == 2 * len('{"title": ""}') + 2 * len("long" * 100)
+    count_metadata(connection._database)
     assert counted(connection) == before
     tables.responses.delete("a", "k")
     tables.responses.delete_conversation("c", "k")
-    assert counted(connection)["k"] == 512 + len("{}[]")
+    assert counted(connection)["k"] == 512 + len("{}[]") + len('{"title": ""}') + len("long" * 100)
     for _ in Tables(connection, "boot", retention_days=-1.0).retention().steps():
         pass
     assert set(counted(connection).values()) == {0}

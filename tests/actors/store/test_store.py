@@ -263,7 +263,7 @@ async def test_nothing_is_added_beyond_store_max_bytes_and_deleting_makes_room()
         await commit(system.refs.store, response(names[-1]))
 
 
-@pytest.mark.parametrize("kind", ["response", "conversation", "item", "completion"])
+@pytest.mark.parametrize("kind", ["response", "conversation", "item", "completion", "metadata"])
 async def test_each_owner_leaves_room_for_others_and_a_full_share_is_told(kind: str) -> None:
     def addition(owner: str, number: int) -> Callable[[Tables], None]:
         name, text, wide = f"{kind}_{owner}_{number}", "x" * 100_000, "\u00e9" * 50_000
@@ -274,6 +274,9 @@ async def test_each_owner_leaves_room_for_others_and_a_full_share_is_told(kind: 
                 return lambda tables: tables.completions.save(completion(name, owner=owner, body=wide))
             case "item":
                 return lambda tables: tables.conversations.add_items(f"c_{owner}", owner, (item(name, text),))
+            case "metadata":
+                titled = conversation(name, owner=owner, metadata={"title": text})
+                return lambda tables: tables.conversations.create(titled)
         return lambda tables: tables.conversations.create(
             conversation(name, owner=owner), (item(name, text),)
         )
@@ -303,6 +306,11 @@ async def test_each_owner_leaves_room_for_others_and_a_full_share_is_told(kind: 
         assert held[-1] >= 1
         await ask(store, CheckStoring("key_5"), Committed)
         assert (await refusal(store, addition("key_1", 99))).code == "storage_full"
+
+        assert (
+            await refusal(store, lambda tables: tables.conversations.update("c_key_1", "key_1", {"k": "x"}))
+        ).code == "storage_full"
+        await change(store, lambda tables: tables.conversations.update("c_key_1", "key_1", {}))
 
 
 def test_a_part_of_the_disk_stays_free(tmp_path: Path) -> None:
