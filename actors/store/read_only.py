@@ -37,7 +37,7 @@ def read_capabilities(database: Path | sqlite3.Connection) -> tuple[ProbedCapabi
 def read_working_space(database: Path | sqlite3.Connection) -> tuple[WorkingSpace, ...]:
     """Return the measured working space of models in a database, as `read_capabilities` does."""
     table = models_table
-    return _read(database, table.TABLE, table.FIELDS, table.working_space_of)
+    return _read(database, table.WORKING_SPACE_TABLE, table.WORKING_SPACE_FIELDS, table.working_space_of)
 
 
 def _read(
