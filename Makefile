@@ -26,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 EXTRAS := --extra embeddings --extra mcp
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: bench run develop test deep announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: bench run develop test deep seconds announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -57,6 +57,10 @@ test-slow: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.slow.run_slowly \
 	    --costs $(COSTS) --cores $(CORES) --busy $(BUSY) \
 	    -- $(BIN)/pytest -o faulthandler_timeout=0 $(SHARED) $(ARGS)
+
+# The tests, and the table of what they take: tests/seconds.json, where cases over two processor seconds say why.
+seconds: $(VENV)/developing-$(ACCELERATOR)
+	$(BIN)/pytest $(SHARED) --write-seconds
 
 # The dearest tests, which `make test` leaves out: before a merge.
 deep: $(VENV)/developing-$(ACCELERATOR)

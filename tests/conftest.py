@@ -25,7 +25,7 @@ from greenroom.tests.support.slow import scaled_clocks
 if factor := os.environ.get(scaled_clocks.VARIABLE):
     scaled_clocks.scale_clocks(float(factor))
 
-pytest_plugins = ["greenroom.testing"]
+pytest_plugins = ["greenroom.testing", "greenroom.tests.support.slow.seconds_by_case"]
 
 _RUNTIME_FOLDERS = itertools.count()
 
@@ -57,11 +57,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Proofs at loads, and processes that decode files, take as long as they need on this machine."""
+    """Proofs at loads, and processes that decode files, take as long as they need; copies are timed small."""
     from greenroom.engine.loading import batching
     from greenroom.engine.media import large_images, pdf_pages
+    from greenroom.engine.text.scheduler import step_costs
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_costs, "_COPIED_BYTES", 1 << 20)  # 16 MB would take a third of each small load
         patch.setattr(batching, "MIN_SECONDS", math.inf)
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)

@@ -38,6 +38,7 @@ from greenroom.testing import Panic
 from greenroom.tests.support.actors.actor_systems import (
     answer,
 )
+from greenroom.tests.support.engines.schedules import deep_only
 
 TinyModel = Callable[..., Path]
 
@@ -357,7 +358,7 @@ def run(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-@pytest.mark.parametrize("moment", ["after", "amid"])
+@pytest.mark.parametrize("moment", ["amid", *deep_only("after")])
 def test_a_process_ends_cleanly_after_and_amid_generating(models: list[str], moment: str) -> None:
     end_cleanly(models, moment)
 

@@ -19,6 +19,7 @@ from greenroom.actors.transfers.fetch_model import Wish, fetch_model
 from greenroom.engine.catalog.hub import repository
 from greenroom.engine.catalog.hub import repository as search
 from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.servers.hub_server import COMMIT, digest_of
 
 NAME = "org/model"
@@ -146,7 +147,7 @@ async def refusal(monkeypatch: pytest.MonkeyPatch, address: str, cache: Path) ->
         pytest.param(send(b"[1, null]"), "could not be downloaded", id="senseless"),
     ],
 )
-@pytest.mark.parametrize("where", ["tree", "info"])
+@pytest.mark.parametrize("where", ["tree", *deep_only("info")])
 async def test_lists_without_bounds_or_sense_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, answer: Answer, reason: str
 ) -> None:

@@ -133,6 +133,7 @@ def test_a_signal_while_the_server_starts_leaves_no_server(tmp_path: Path, numbe
     wait_until(lambda: not child.is_running())
 
 
+@pytest.mark.deep
 def test_a_client_joins_a_running_server_with_a_key_that_print_does_not_show(tmp_path: Path) -> None:
     variables = {"XDG_DATA_HOME": str(tmp_path / "data")}
     with serving("--db", str(tmp_path / "db")) as server:

@@ -101,6 +101,7 @@ def test_lines_in_javascript_are_read(name: str, tmp_path: Path) -> None:
     subprocess.run([node, "--check", tmp_path / "lines.mjs"], check=True, timeout=60)
 
 
+@pytest.mark.deep
 def test_a_context_that_is_too_short_is_told_before_the_client_starts(tmp_path: Path) -> None:
     program = tmp_path / "bin" / "claude"
     program.parent.mkdir()

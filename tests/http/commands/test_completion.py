@@ -30,7 +30,8 @@ def completions(words: str, cache: Path) -> list[str]:
 
 def test_commands_options_and_models_are_completed(cache: Path) -> None:
     assert completions("greenroom ", cache) == [f"plain,{name}" for name in COMMANDS]
-    assert sorted(completions("greenroom se", cache)) == ["plain,search", "plain,serve", "plain,service"]
+    begun = sorted(completions("greenroom se", cache))
+    assert begun == ["plain,search", "plain,serve", "plain,service", "plain,setup"]
     assert "plain,--log-format" in completions("greenroom serve --log", cache)
     assert completions("greenroom serve --log-format j", cache) == ["plain,json"]
     assert completions("greenroom serve o", cache) == ["dir,o", "plain,org/large"]

@@ -57,6 +57,7 @@ def test_a_server_downloads_before_it_listens_and_says_how_much(
         assert len(hub) == asked
 
 
+@pytest.mark.deep
 def test_a_command_says_so_beside_its_output(cache: Path, hub: list[HubRequest]) -> None:
     first = run_greenroom("embed", "org/bert", "hello")
     said = (

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines
+from greenroom.tests.support.servers.forked_commands import run_forked
 
 FULL_DISK = ">&3"
 """Redirection to a file that may not grow, as on a full disk. Only Linux has /dev/full."""
@@ -28,6 +29,11 @@ def run_greenroom(
     Args:
         redirected: Shell redirection of its standard streams, such as `</dev/zero` or `FULL_DISK`.
     """
+    environment = {**os.environ, **variables}
+    # The interpreter reads these when it starts.
+    early = [name for name in variables if name.startswith(("PYTHON", "LC_", "LANG"))]
+    if sys.platform == "linux" and not redirected and not early:
+        return run_forked(arguments, stdin, environment, 600)
     opening = _OPEN_FULL_DISK if redirected == FULL_DISK else ""
     shell = ["sh", "-c", f'{opening}exec "$@" {redirected}', "sh"] if redirected else []
     return subprocess.run(
@@ -36,7 +42,7 @@ def run_greenroom(
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, **variables},
+        env=environment,
     )
 
 

@@ -72,6 +72,7 @@ def test_as_much_is_left_for_the_answer_as_it_may_take_up_to_a_quarter(folder: F
     assert longest > 2048 * 3 // 4
 
 
+@pytest.mark.deep
 def test_the_cut_stays_for_several_turns_so_that_their_beginning_is_known(folder: Folder) -> None:
     model = adapter_of(folder("qwen"), context=4096)
     cuts = [model.prepare_input(asked(talk(turns, 20))).dropped_messages for turns in range(1, 80)]

@@ -43,10 +43,11 @@ def finish_of(events: Events, ident: str) -> Finished:
     return event
 
 
-def test_a_piece_sounds_as_the_library_speaks_it(engine: SpeechEngine, tiny_pocket: Path) -> None:
+def test_a_piece_sounds_as_the_library_speaks_it(tiny_pocket: Path) -> None:
     from mlx_audio.tts.utils import load_model
 
     model = load_model(tiny_pocket, model_type="pocket_tts", model_name_parts=[])
+    engine = open_engine(tiny_pocket)  # a voice that was read before leaves other random numbers
     for voice in ("alba", None):
         mx.random.seed(3)
         [expected] = model.generate("The sea is calm tonight.", voice=voice)

@@ -182,6 +182,7 @@ def test_what_a_model_cannot_do_is_refused_by_name(
         assert (refused.value.problem.status, refused.value.problem.param) == (400, param)
 
 
+@pytest.mark.deep
 def test_a_model_of_noise_ends_after_few_attempts_with_finite_numbers(
     tmp_path: Path, recording: Path
 ) -> None:

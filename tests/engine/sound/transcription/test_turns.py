@@ -55,6 +55,7 @@ def test_recordings_take_turns_within_a_window(
     assert order[: 3 * rounds] == requests * rounds
 
 
+@pytest.mark.deep
 def test_recordings_under_made_up_keys_share_the_turns_of_their_address(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,6 +81,7 @@ def note_turns(english: Transcriber, monkeypatch: pytest.MonkeyPatch) -> list[st
     return order
 
 
+@pytest.mark.deep
 def test_a_recording_is_heard_on_by_the_next_engine_behind_the_windows_that_are_told(
     english: Transcriber, english_folder: Path, long: Path, short: Path
 ) -> None:
@@ -107,6 +109,7 @@ def test_a_recording_is_heard_on_by_the_next_engine_behind_the_windows_that_are_
             assert events[-1].usage.heard == pytest.approx(length, abs=0.1)
 
 
+@pytest.mark.deep
 def test_few_windows_are_begun_however_many_recordings_there_are(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +201,7 @@ def test_windows_are_charged_while_they_are_computed(english_folder: Path, short
     assert account.statistics().weights == 0
 
 
+@pytest.mark.deep
 def test_without_memory_for_two_windows_recordings_follow_each_other(
     english_folder: Path, short: Path
 ) -> None:

@@ -24,12 +24,13 @@ from greenroom.engine.text.prefix_cache.memory_tier import pack
 from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskThread, Offload
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import PrefixKey
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.continued_conversations import begin_conversation, continue_conversation
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, words
 
-KINDS = ("qwen3", "gemma3", "lfm2", "qwen3_5")
+KINDS = ("qwen3", "qwen3_5", *deep_only("gemma3", "lfm2"))
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
 KEY = PrefixKey()
@@ -161,6 +162,7 @@ def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -
     assert all(path.read_bytes() == b"mine" * 50_000 for path in mine)
 
 
+@pytest.mark.deep
 def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = tiny_model("gemma3")
     limit = 2 << 20
@@ -233,6 +235,7 @@ class StuckFolder(DiskFolder):
         return super().write(block, tensors)
 
 
+@pytest.mark.deep
 def test_a_disk_that_lags_holds_nobody_up_and_nothing_grows(tiny_model: TinyModel, tmp_path: Path) -> None:
     model = tiny_model("qwen3")
     prefixes = PrefixCache(GENEROUS)

@@ -20,11 +20,12 @@ from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.engine.text.scheduler import prefix_reuse
 from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events.events import PromptProgress
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 
-KINDS = ("qwen3", "gemma3", "lfm2")
+KINDS = ("qwen3", *deep_only("gemma3", "lfm2"))
 KEY = PrefixKey()
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30

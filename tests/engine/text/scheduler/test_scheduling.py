@@ -200,6 +200,7 @@ def test_a_machine_that_becomes_slow_does_not_starve_the_prompt(folder: Path) ->
     assert gaps[len(gaps) * 3 // 4] >= 2 * 3 * Machine(noise=0).decode(STREAMS)
 
 
+@pytest.mark.deep
 def test_an_unbounded_stall_computes_prompts_as_fast_as_possible(folder: Path) -> None:
     clock, gaps = Beside(folder, Machine(), PrefillPolicy(max_stall=float("inf"))).prefill()
     assert len(gaps) <= 3
@@ -235,6 +236,7 @@ def test_a_short_prompt_is_not_stuck_behind_long_ones(folder: Path) -> None:
     assert run_queue(folder, [*long, ("one", "short", 50)], "short") == ["short"]
 
 
+@pytest.mark.deep
 def test_a_long_prompt_is_not_stuck_behind_a_stream_of_short_ones(folder: Path) -> None:
     shorts = (("one", f"short{index}", 60) for index in range(400))
     done = run_queue(folder, [("one", "long", 1600)], "long", shorts)

@@ -246,6 +246,7 @@ def test_caches_that_cannot_be_trimmed_decode_as_ever(tiny_model: TinyModel, kin
     assert finished(driver, request).usage.drafted == 0
 
 
+@pytest.mark.deep
 def test_quantized_caches_trim_rejected_drafts(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     said = []
