@@ -9,8 +9,6 @@ from contextlib import contextmanager
 
 import click
 import trio
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.http.process.exit_status import ExitStatus
@@ -112,6 +110,9 @@ def findings_text(found: Mapping[str, object], *, as_json: bool) -> str:
 @contextmanager
 def probe_progress() -> Iterator[Callable[[int, int], None]]:
     """Show a bar on stderr, if that is a terminal; yield a function for the answered and all questions."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
