@@ -212,7 +212,7 @@ def _create_actors(
     downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
     tools = Tools(settings, engines.audit, engines.inspector)
-    responses = Responses(pool.ref, store.ref, engines.audit)
+    responses = Responses(pool.ref, store.ref, tools.ref, engines.audit)
     return _Actors(store, pool, downloads, responses, tools, engines, audit)
 
 

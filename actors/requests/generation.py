@@ -32,7 +32,15 @@ _AWAITED: dict[str, Awaited] = {
 
 
 class RequestEvents(ABC):
-    """The events of a request: iterate over it for them, and leave its context to end it."""
+    """The events of a request: iterate over it for them, and leave its context to end it.
+
+    Attributes:
+        request: Request, as the model gets it.
+        key: Name of its model, resolved once known.
+    """
+
+    request: InferenceRequest
+    key: ModelKey
 
     @abstractmethod
     async def receive(self) -> InferenceEvent:
@@ -41,6 +49,10 @@ class RequestEvents(ABC):
         Raises:
             trio.EndOfChannel: The request has ended, with Finished or Failed.
         """
+
+    @abstractmethod
+    def receive_ready(self) -> list[InferenceEvent]:
+        """Return the events available now."""
 
     @abstractmethod
     def close(self) -> None:

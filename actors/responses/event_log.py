@@ -21,6 +21,8 @@ from greenroom.schemas.events.events import (
     TokenLogprob,
     ToolCallDelta,
 )
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.messages.messages import TextPart, Tool
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse
 
@@ -93,6 +95,12 @@ def _row(event: RunEvent) -> list[Any] | None:
             return ["c", call, ident, name, arguments]
         case Admitted(prompt_tokens, dropped):
             return ["p", prompt_tokens, dropped]
+        case ToolsListed(server, tools, error):
+            return ["l", server, [[tool.name, tool.description, tool.parameters] for tool in tools], error]
+        case ServerCall() | ApprovalWanted():
+            return ["m" if isinstance(event, ServerCall) else "w", *attrs.astuple(event)]
+        case ToolResult(ident, _, failed, seconds):
+            return ["o", ident, event.text, failed, seconds]
         case RunStarted():
             return ["s"]
         case Heartbeat(None):
@@ -117,6 +125,14 @@ def _event(row: list[Any]) -> RunEvent:
             return ToolCallDelta(call, arguments=arguments)
         case ["c", call, ident, name, arguments]:
             return ToolCallDelta(call, ident, name, arguments)
+        case ["l", server, tools, error]:
+            return ToolsListed(server, tuple(Tool(*tool) for tool in tools), error)
+        case ["m", *members]:
+            return ServerCall(*members)
+        case ["w", *members]:
+            return ApprovalWanted(*members)
+        case ["o", ident, output, failed, seconds]:
+            return ToolResult(ident, (TextPart(output),), failed, seconds)
         case ["p", prompt_tokens, dropped]:
             return Admitted(prompt_tokens, dropped)
         case ["s"]:

@@ -32,6 +32,7 @@ from greenroom.schemas.protocols.responses_protocol import (
     StartRun,
     Subscribe,
 )
+from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.stored import UNFINISHED, StoredResponse
 
 _TICK = 1.0
@@ -65,17 +66,23 @@ class Responses:
     Args:
         pool: Reference to the pool of models.
         store: Reference to the store.
+        tools: Reference to the tools actor.
         audit: Audit of the requests; None for none.
     """
 
     def __init__(
-        self, pool: Ref[PoolMessage], store: Ref[StoreMessage], audit: AuditBook | None = None
+        self,
+        pool: Ref[PoolMessage],
+        store: Ref[StoreMessage],
+        tools: Ref[ToolsMessage],
+        audit: AuditBook | None = None,
     ) -> None:
         self._inbox: Inbox[ResponsesMessage] = Inbox()
         self.ref: Ref[ResponsesMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._pool = pool
         self._store = store
+        self._tools = tools
         self._audit = audit
         self._log = get_logger().bind(actor="responses")
         self._runs = Runs()
@@ -194,7 +201,7 @@ class Responses:
         self._nursery.start_soon(self._execute, run, reply)
 
     async def _execute(self, run: Run, reply: Reply) -> None:
-        task = RunTask(run, self._pool, self._store, lambda: self._interrupted)
+        task = RunTask(run, self._pool, self._store, self._tools, lambda: self._interrupted)
         try:
             await task.execute(lambda: self._control.send(_Accepted(run, reply)))
         finally:

@@ -20,6 +20,13 @@ from greenroom.schemas.events.events import (
     TextDelta,
     ToolCallDelta,
 )
+from greenroom.schemas.events.tool_events import (
+    ApprovalWanted,
+    ServerCall,
+    ToolEvent,
+    ToolResult,
+    ToolsListed,
+)
 from greenroom.schemas.problems import Problem, ProblemError, conversation_in_use
 from greenroom.schemas.protocols.responses_protocol import (
     Heartbeat,
@@ -90,7 +97,15 @@ class Run:
     def take(self, event: InferenceEvent) -> None:
         """Process an event from the model or the pool."""
         match event:
-            case TextDelta() | ReasoningDelta() | ToolCallDelta():
+            case (
+                TextDelta()
+                | ReasoningDelta()
+                | ToolCallDelta()
+                | ToolsListed()
+                | ServerCall()
+                | ApprovalWanted()
+                | ToolResult()
+            ):
                 self._start()
                 self._news = None
                 self._append(event)
@@ -184,7 +199,7 @@ class Run:
         events: list[InferenceEvent] = [
             event
             for event in self.log.entries()
-            if isinstance(event, Admitted | TextDelta | ReasoningDelta | ToolCallDelta)
+            if isinstance(event, Admitted | TextDelta | ReasoningDelta | ToolCallDelta | ToolEvent)
         ]
         if self._finished is not None:
             events.append(self._finished)

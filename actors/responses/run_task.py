@@ -8,17 +8,19 @@ import attrs
 import trio
 
 from greenroom.actors.core.ref import Ref, answer_or_failed
-from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.generation import RequestEvents
 from greenroom.actors.responses.event_log import encode_events
 from greenroom.actors.responses.run import Run
 from greenroom.actors.store.problems import store_slow
 from greenroom.actors.store.tables import StoreMessage, ask_store_or_failed
+from greenroom.actors.tools.conversation import start_generation
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, internal_error
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 from greenroom.schemas.protocols.responses_protocol import RunEnded, RunOutcome
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
+from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.stored import StoredResponse
 
 log = get_logger(actor="responses")
@@ -38,11 +40,17 @@ class RunTask:
     """
 
     def __init__(
-        self, run: Run, pool: Ref[PoolMessage], store: Ref[StoreMessage], interrupted: Callable[[], Problem]
+        self,
+        run: Run,
+        pool: Ref[PoolMessage],
+        store: Ref[StoreMessage],
+        tools: Ref[ToolsMessage],
+        interrupted: Callable[[], Problem],
     ) -> None:
         self._run = run
         self._pool = pool
         self._store = store
+        self._tools = tools
         self._interrupted = interrupted
 
     async def execute(self, on_accepted: Callable[[], None]) -> None:
@@ -74,7 +82,10 @@ class RunTask:
         if isinstance(storing, Failed):
             run.fail(storing.problem)
             return
-        with Generation(self._pool, run.message.request, limited=run.message.limited) as generation:
+        message = run.message
+        with start_generation(
+            self._pool, self._tools, message.request, message.loop, limited=message.limited
+        ) as generation:
             if run.message.background:
                 with trio.move_on_after(run.message.patience):
                     while not (run.accepted or run.answered):
@@ -88,7 +99,7 @@ class RunTask:
             while not run.answered:
                 await self._pull(generation)
 
-    async def _pull(self, generation: Generation) -> None:
+    async def _pull(self, generation: RequestEvents) -> None:
         run = self._run
         try:
             event = await generation.receive()

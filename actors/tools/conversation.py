@@ -312,7 +312,7 @@ def start_generation(
     loop: ToolLoop | None,
     *,
     limited: bool = False,
-) -> Generation | ToolConversation:
+) -> RequestEvents:
     """Return a request on its way through the actors, with or without tools of this server."""
     if loop is None:
         return Generation(pool, request, limited=limited)

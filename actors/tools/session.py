@@ -21,7 +21,6 @@ from greenroom.schemas.protocols.tools_protocol import SessionState, SessionStat
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.client._transport import TransportStreams
 
 IDLE_SECONDS = 300.0
 """Seconds without a call after which a session ends."""
@@ -50,7 +49,7 @@ class Figures:
 
     calls: int = 0
     failed: int = 0
-    sessions: int = 0
+    lost: int = 0
     error: str = ""
     failures: RestartIntensity = attrs.field(factory=RestartIntensity)
 
@@ -96,8 +95,9 @@ class Session:
         """The session's state and figures."""
         names = tuple(tool.name for tool in self._tools or ())
         own, kind = self.figures, self.source.server.kind
-        figures = own.calls, own.failed, self.running, own.sessions - 1, self._error
-        return SessionStatus(self.source.label, kind, self._state, names, *figures)
+        figures = own.calls, own.failed, self.running, own.lost, self._error
+        is_named = self.source.network is None
+        return SessionStatus(self.source.label, kind, self._state, names, *figures, is_named)
 
     def end(self) -> None:
         """End the session in its own task, soon."""
@@ -107,7 +107,6 @@ class Session:
     async def run(self) -> None:
         """Open the session, and close it after idling or when the server is lost. Never raises its errors."""
         started = self._clock()
-        self.figures.sessions += 1
         try:
             with trio.move_on_after(self.source.server.timeout) as opening:
                 async with self._connected() as client:
@@ -254,6 +253,7 @@ class Session:
     def _lose(self, reason: str) -> None:
         if self.is_open:
             self._error = self.figures.error = reason
+            self.figures.lost += 1
             self.figures.failures.record_failure(self._clock())
             self.end()
 
@@ -271,9 +271,8 @@ class _Road:
     def __init__(self, road: Any) -> None:
         self._road = road
 
-    async def __aenter__(self) -> TransportStreams:
-        streams: TransportStreams = await self._road.__aenter__()
-        return streams
+    async def __aenter__(self) -> Any:
+        return await self._road.__aenter__()
 
     async def __aexit__(self, *error: Any) -> bool | None:
         return bool(await self._road.__aexit__(*error))

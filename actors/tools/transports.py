@@ -5,12 +5,13 @@ The SDK's own road to programs reads lines of any length, and waits up to 4 s fo
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -62,25 +63,37 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await super().handle_async_request(request)
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            response.stream = _BoundedStream(response.stream)
+        is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+        response.stream = _BoundedStream(response.stream, math.inf if is_events else MAX_MESSAGE)
         return response
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    """The bytes of an answer, bounded."""
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
-        async with aclosing(aiter(self._stream)) as parts:
-            async for part in parts:
-                size += len(part)
-                if size > MAX_MESSAGE:
-                    raise httpx2.StreamError(f"the answer has more than {MAX_MESSAGE:,} bytes")
-                yield part
+    def __init__(self, stream: Any, most: float) -> None:
+        self._stream = stream
+        self._left = most
+        self._parts: Any = None
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._parts = aiter(self._stream)
+        return self
+
+    async def __anext__(self) -> bytes:
+        part: bytes = await anext(self._parts)
+        self._left -= len(part)
+        if self._left < 0:
+            raise httpx2.StreamError(f"the answer has more than {MAX_MESSAGE:,} bytes")
+        return part
 
     async def aclose(self) -> None:
+        if self._parts is not None:
+            # Cancel rather than break: an unfinished generator would be closed by the garbage collector.
+            with trio.CancelScope() as scope, suppress(RuntimeError):
+                scope.cancel("the answer is not read to its end")
+                async for _ in self._parts:
+                    pass
         await self._stream.aclose()
 
 

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from quart import Response
 
-from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.generation import Generation, RequestEvents
+from greenroom.actors.tools.conversation import start_generation
 from greenroom.http.answering.collecting import (
     CollectedChoice,
     CollectingFormatter,
@@ -29,7 +30,8 @@ from greenroom.http.answering.http_responses import large_json_response, stream_
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.requests import InferenceRequest
-from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.problems import ProblemError, invalid
+from greenroom.schemas.protocols.tools_protocol import ToolLoop
 
 
 class AnswerFormatter(Protocol):
@@ -49,6 +51,7 @@ async def answer_request(
     *,
     stream: bool,
     on_complete: OnComplete | None = None,
+    loop: ToolLoop | None = None,
 ) -> Response:
     """Generate, and return a complete response or a stream whose first event has arrived.
 
@@ -58,6 +61,7 @@ async def answer_request(
         requests: Prompts of one HTTP request, equal in all but their input. Choices are numbered by prompt,
             then by choice.
         on_complete: Step that follows the complete response to a single prompt; None for none.
+        loop: Tools that this server calls for a single prompt with one choice; None for none.
 
     Raises:
         ProblemError: The request was refused or failed before its status was sent, or the step after its
@@ -65,8 +69,13 @@ async def answer_request(
     """
     requests = [await services.with_files(request) for request in requests]
     resources = request_resources()
-    pool, limited = services.refs.pool, not stream
-    generations = [resources.enter_context(Generation(pool, each, limited=limited)) for each in requests]
+    refs, limited = services.refs, not stream
+    if loop is not None and (len(requests) > 1 or requests[0].choices > 1):
+        raise invalid("`n` must be 1 where this server calls tools.", "n")
+    generations = [
+        resources.enter_context(start_generation(refs.pool, refs.tools, each, loop, limited=limited))
+        for each in requests
+    ]
     received = await _wait_for_status(generations, services.status_timeout if stream else math.inf)
     send_notice(received)
     model = generations[0].key.model
@@ -104,7 +113,9 @@ async def stream_request(
     return stream_response(body(generation, formatter, received))
 
 
-async def _wait_for_status(generations: Sequence[Generation], status_timeout: float) -> list[InferenceEvent]:
+async def _wait_for_status(
+    generations: Sequence[RequestEvents], status_timeout: float
+) -> list[InferenceEvent]:
     if len(generations) == 1:
         return await wait_for_first_event(generations[0], status_timeout)
     await wait_for_admission(generations, status_timeout)
@@ -112,7 +123,7 @@ async def _wait_for_status(generations: Sequence[Generation], status_timeout: fl
 
 
 def _event_stream(
-    generations: Sequence[Generation],
+    generations: Sequence[RequestEvents],
     formatter: StreamFormatter,
     received: list[InferenceEvent],
     on_complete: OnComplete | None,
@@ -127,7 +138,7 @@ def _event_stream(
 
 
 async def _collect(
-    generations: Sequence[Generation], received: list[InferenceEvent]
+    generations: Sequence[RequestEvents], received: list[InferenceEvent]
 ) -> list[CollectedChoice]:
     choices = sum(generation.request.choices for generation in generations)
     if len(generations) == 1:

@@ -23,6 +23,7 @@ from greenroom.schemas.events.events import (
     TokenLogprob,
     ToolCallDelta,
 )
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import TextPart, ToolCall
@@ -38,7 +39,19 @@ class Reasoning:
     text: str
 
 
-AnswerPart = TextPart | Reasoning | ToolCall
+@attrs.frozen
+class CalledTool:
+    """A call that the server has made itself.
+
+    Args:
+        result: Its result; None if the answer ended before.
+    """
+
+    call: ServerCall
+    result: ToolResult | None = None
+
+
+AnswerPart = TextPart | Reasoning | ToolCall | ToolsListed | CalledTool | ApprovalWanted
 
 
 @attrs.frozen
@@ -137,6 +150,8 @@ def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> Non
         case Admitted():
             for collector in collectors:
                 collector.add(event)
+        case ToolsListed() | ServerCall() | ApprovalWanted() | ToolResult():
+            collectors[0].add(event)
         case PromptText() | TextDelta() | ReasoningDelta() | ToolCallDelta() | Finished():
             collectors[event.index].add(event)
 
@@ -170,6 +185,14 @@ class ChoiceCollector:
                 if call_id is not None:
                     self._parts.append(_Part(ToolCall(call_id, name or "", "")))
                 self._parts[-1].pieces.append(arguments)
+            case ToolsListed() | ApprovalWanted():
+                self._parts.append(_Part(event))
+            case ServerCall():
+                self._parts.append(_Part(CalledTool(event)))
+            case ToolResult():
+                for part in self._parts:
+                    if isinstance(part.empty, CalledTool) and part.empty.call.id == event.id:
+                        part.empty = CalledTool(part.empty.call, event)
             case Finished():
                 self.finished = event
 
@@ -203,9 +226,13 @@ class _Part:
 
     def whole(self) -> AnswerPart:
         text = "".join(self.pieces)
-        if isinstance(self.empty, ToolCall):
-            return attrs.evolve(self.empty, arguments=text)
-        return attrs.evolve(self.empty, text=text)
+        match self.empty:
+            case ToolCall():
+                return attrs.evolve(self.empty, arguments=text)
+            case TextPart() | Reasoning():
+                return attrs.evolve(self.empty, text=text)
+            case made:
+                return made
 
 
 E = TypeVar("E")

@@ -13,7 +13,7 @@ from quart.wrappers.response import ResponseBody
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.generation import RequestEvents
 from greenroom.http.answering.current_request import audited_request
 from greenroom.http.encoding.encoding import json_ascii
 from greenroom.http.encoding.problem_documents import AnswerCutError
@@ -187,7 +187,7 @@ class ParallelGenerations:
         generations: Generations in the order that numbers their choices.
     """
 
-    def __init__(self, generations: Sequence[Generation]) -> None:
+    def __init__(self, generations: Sequence[RequestEvents]) -> None:
         self._generations = generations
         self._nursery = trio.open_nursery()
         self._sender, self._receiver = trio.open_memory_channel[InferenceEvent](0)
@@ -223,7 +223,7 @@ class ParallelGenerations:
         return await self._nursery.__aexit__(kind, error, trace)
 
     async def _pull(
-        self, index: int, generation: Generation, sender: trio.MemorySendChannel[InferenceEvent]
+        self, index: int, generation: RequestEvents, sender: trio.MemorySendChannel[InferenceEvent]
     ) -> None:
         with sender:
             async for event in generation:

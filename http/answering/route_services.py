@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,9 @@ from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.wire.admin import Reloaded
 from greenroom.schemas.wire.wire import structure
+
+_SECRETS = re.compile(rb'("(?:authorization(?:_token)?|headers)"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|\{[^{}]*\})')
+"""Members of JSON with secrets for MCP servers."""
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -182,5 +186,8 @@ class RouteServices:
 
 
 def _tell(observers: Sequence[Callable[[Sequence[bytes]], None]], parts: Sequence[bytes]) -> None:
+    if any(b"authorization" in part or b"headers" in part for part in parts):
+        # What a request sends to an MCP server on its caller's behalf is kept nowhere.
+        parts = [_SECRETS.sub(rb'\1"[hidden]"', b"".join(parts))]
     for observe in observers:
         observe(parts)

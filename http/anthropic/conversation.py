@@ -189,6 +189,8 @@ def _reasoning(block: BlockParam, field: str) -> str:
     return reasoning or ""
 
 
+TOOLSET = "mcp_toolset"
+"""Type of the tools of an MCP server."""
 _OWN_TYPES = (None, "custom")
 """Types of tools that a client defines."""
 
@@ -201,11 +203,13 @@ class ToolShelf:
         offered: Tools by name that the prompt starts with.
         deferred: Tools by name that are callable only once the conversation references them.
         ignored: Names of tools that only Anthropic's server can run; they are never callable.
+        has_servers: True if there are tools of MCP servers, whose names are not known yet.
     """
 
     offered: dict[str, Tool] = attrs.field(factory=dict)
     deferred: dict[str, Tool] = attrs.field(factory=dict)
     ignored: set[str | None] = attrs.field(factory=set)
+    has_servers: bool = False
     _loaded: dict[str, Tool] = attrs.field(init=False, factory=dict)
     _withdrawn: set[str] = attrs.field(init=False, factory=set)
 
@@ -267,6 +271,9 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
     for index, wire in enumerate(tools):
         field = f"tools[{index}]"
         tool = parse_tool(wire, field)
+        if wire.type == TOOLSET:
+            shelf.has_servers = True
+            continue
         if tool is None:
             left_out.append(wire.type or "")
             shelf.ignored.add(wire.name)
@@ -287,7 +294,7 @@ def check_tools(tools: Sequence[ToolParam], choice: ToolChoiceParam | None) -> N
     """
     if choice is not None and choice.type == "none":
         return
-    if tools and all(wire.type not in _OWN_TYPES for wire in tools):
+    if tools and all(wire.type not in (*_OWN_TYPES, TOOLSET) for wire in tools):
         raise none_left(tools[0].type or "")
 
 
@@ -323,7 +330,7 @@ def parse_tool_choice(wire: ToolChoiceParam | None, shelf: ToolShelf) -> ToolCho
         case "none":
             return ToolChoice("none")
         case "any":
-            if not any(shelf.can_call(tool.name) for tool in shelf.tools()):
+            if not shelf.has_servers and not any(shelf.can_call(tool.name) for tool in shelf.tools()):
                 detail = "`tool_choice` is 'any', but there is no tool that could be called."
                 raise invalid(detail, "tool_choice")
             return shelf.choice(ToolChoice("required"))
@@ -336,7 +343,7 @@ def parse_tool_choice(wire: ToolChoiceParam | None, shelf: ToolShelf) -> ToolCho
 def _named(name: str | None, shelf: ToolShelf) -> ToolChoice:
     if not name:
         raise missing("tool_choice.name")
-    if not shelf.can_call(name):
+    if not shelf.has_servers and not shelf.can_call(name):
         detail = f"`tool_choice.name` is {name[:80]!r}, which is not among the tools on offer."
         raise invalid(detail, "tool_choice.name")
     return ToolChoice("named", name)

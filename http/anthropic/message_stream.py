@@ -8,7 +8,13 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collecting import AnswerPart, CollectedChoice, Reasoning, worded_parts
+from greenroom.http.answering.collecting import (
+    AnswerPart,
+    CalledTool,
+    CollectedChoice,
+    Reasoning,
+    worded_parts,
+)
 from greenroom.http.answering.event_stream import TellsNews
 from greenroom.http.answering.explanation_body import ReasoningSigner, explanation_body, sign
 from greenroom.http.anthropic.messages_request import hides_reasoning
@@ -25,6 +31,7 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, TextPart, ToolCall
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.wire.anthropic import MessageBody, MessagesRequest, UsageBody
@@ -72,6 +79,7 @@ class MessageStream(TellsNews):
         self._delta_head = b""
         self._signer = ReasoningSigner(hides_reasoning)
         self._white_space = ""
+        self._running: dict[str, ServerCall] = {}
 
     def opening(self) -> bytes:
         """Return no bytes: the stream begins with the length of the prompt."""
@@ -97,6 +105,13 @@ class MessageStream(TellsNews):
                 return self._reasoning(text)
             case ToolCallDelta():
                 return self._tool_call(event)
+            case ServerCall():
+                self._running[event.id] = event
+                return b""
+            case ToolResult() if (call := self._running.pop(event.id, None)) is not None:
+                return self._called(call, event)
+            case ToolsListed(error=error) if error:
+                return self._text(f"{error}\n\n") + self._end_block()
             case Admitted(prompt_tokens):
                 self._prompt = prompt_tokens
                 return b""
@@ -144,6 +159,13 @@ class MessageStream(TellsNews):
             block = {"type": "tool_use", "id": tool_use_id(event.id), "name": event.name or "", "input": {}}
             begun = self._begin("tool_use", block, b'"input_json_delta","partial_json":')
         return begun + self._delta(event.arguments) if event.arguments else begun
+
+    def _called(self, call: ServerCall, result: ToolResult) -> bytes:
+        """Return the blocks of a call and its result; calls of one turn follow each other as they end."""
+        block = {**mcp_use_block(call), "input": {}}
+        sent = self._begin("mcp_tool_use", block, b'"input_json_delta","partial_json":')
+        sent += self._delta(call.arguments) if call.arguments else b""
+        return sent + self._begin("mcp_tool_result", mcp_result_block(result), b"")
 
     def _begin(self, kind: str, block: dict[str, Any], delta: bytes) -> bytes:
         ended = self._start() + self._end_block()
@@ -202,7 +224,7 @@ def answer_blocks(parts: Iterable[AnswerPart], *, hides_reasoning: bool) -> tupl
     Args:
         hides_reasoning: True to send reasoning without its text.
     """
-    blocks = [_block(part, hides_reasoning) for part in worded_parts(parts)]
+    blocks = [block for part in worded_parts(parts) for block in _blocks(part, hides_reasoning)]
     return tuple(blocks) or (text_block(""),)
 
 
@@ -214,7 +236,38 @@ def tool_use_id(call_id: str) -> str:
     return f"toolu_{call_id.removeprefix('call_')}"
 
 
-def _block(part: AnswerPart, hides_reasoning: bool) -> dict[str, Any]:
+def mcp_use_block(call: ServerCall) -> dict[str, Any]:
+    """Return the block of a call that this server makes."""
+    named = {"type": "mcp_tool_use", "id": mcp_use_id(call.id), "name": call.name, "server_name": call.server}
+    return {**named, "input": _arguments(call.arguments)}
+
+
+def mcp_result_block(result: ToolResult) -> dict[str, Any]:
+    """Return the block of such a call's result."""
+    content = [text_block(result.text)]
+    ident = mcp_use_id(result.id)
+    return {"type": "mcp_tool_result", "tool_use_id": ident, "is_error": result.failed, "content": content}
+
+
+def mcp_use_id(call_id: str) -> str:
+    """Return the id of a call that this server makes, in Anthropic's format."""
+    return f"mcptoolu_{call_id.removeprefix('call_')}"
+
+
+def _blocks(part: AnswerPart, hides_reasoning: bool) -> list[dict[str, Any]]:
+    match part:
+        case CalledTool(call, result):
+            return [mcp_use_block(call), *([] if result is None else [mcp_result_block(result)])]
+        case ToolsListed(error=error):
+            # The protocol has no place for a lost list, and silence would look as if there were no tools.
+            return [text_block(f"{error}\n\n")] if error else []
+        case ApprovalWanted():
+            return []
+        case TextPart() | Reasoning() | ToolCall():
+            return [_block(part, hides_reasoning)]
+
+
+def _block(part: TextPart | Reasoning | ToolCall, hides_reasoning: bool) -> dict[str, Any]:
     match part:
         case TextPart(text):
             return text_block(text)
@@ -290,6 +343,8 @@ def stop_reason(finished: Finished, max_tokens: int) -> tuple[str, str | None]:
             window.
     """
     match finished.reason:
+        case "length" if finished.limit:
+            return "pause_turn", None
         case "tool_calls":
             return "tool_use", None
         case "length" if finished.usage.generated < max_tokens:

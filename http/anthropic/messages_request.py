@@ -144,7 +144,6 @@ UNSUPPORTED: NeutralValues = {
     "container": (),
     "fallbacks": ([],),
     "inference_geo": ("global",),
-    "mcp_servers": ([],),
     "output_config.task_budget": (),
     "service_tier": ("auto", "standard_only"),
     "speed": ("standard",),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 MODEL_COLUMNS = ("model", "state", "size", "running", "waiting", "stays")
+SERVER_COLUMNS = ("mcp server", "state", "tools", "calls", "failed", "error")
 REQUEST_COLUMNS = ("request", "model", "stage", "prompt", "cached", "generated", "seconds")
 
 
@@ -52,7 +53,11 @@ def command(watch: bool, interval: int, as_json: bool, url: str) -> None:
             click.echo(json.dumps(look))
     elif not sys.stdout.isatty():
         for look in looks:
-            rows = (*_model_rows(look["models"]), *_request_rows(look["requests"]))
+            rows = (
+                *_model_rows(look["models"]),
+                *_request_rows(look["requests"]),
+                *_server_rows(look["mcp"]),
+            )
             click.echo("".join("\t".join(row) + "\n" for row in rows), nl=watch)
     else:
         _show(looks, live=watch)
@@ -62,7 +67,8 @@ def _looks(client: AdminClient, interval: int | None) -> Iterator[dict[str, Any]
     """Yield the server's models and requests: once, or again and again if there is an interval in seconds."""
     while True:
         models, requests = client.get("/admin/models"), client.get("/admin/requests")
-        yield {"models": models["models"], "requests": requests["requests"]}
+        servers = client.get("/admin/status").get("mcp", ())
+        yield {"models": models["models"], "requests": requests["requests"], "mcp": servers}
         if interval is None:
             return
         time.sleep(interval)
@@ -94,9 +100,15 @@ def tables(look: dict[str, Any]) -> Group:
         return made
 
     models = table(MODEL_COLUMNS, _model_rows(look["models"]))
-    if not look["requests"]:
-        return Group(models)
-    return Group(models, "", table(REQUEST_COLUMNS, _request_rows(look["requests"])))
+    further = [
+        table(columns, rows)
+        for columns, rows, given in (
+            (REQUEST_COLUMNS, _request_rows(look["requests"]), look["requests"]),
+            (SERVER_COLUMNS, _server_rows(look["mcp"]), look["mcp"]),
+        )
+        if given
+    ]
+    return Group(models, *(part for each in further for part in ("", each)))
 
 
 def _model_rows(models: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
@@ -107,6 +119,12 @@ def _model_rows(models: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         counts = str(model["running"]), str(model["waiting"])
         size = size_text(model["bytes"]) if model["bytes"] else ""
         yield for_line(model["id"]), state, size, *counts, _stays(model)
+
+
+def _server_rows(servers: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    for server in servers:
+        counts = (str(number) for number in (len(server["tools"]), server["calls"], server["failures"]))
+        yield for_line(server["label"]), server["state"], *counts, for_line(server["error"])
 
 
 def _stays(model: dict[str, Any]) -> str:

@@ -19,6 +19,8 @@ from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, JSON, LINES, described
 from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.answering.tools.server_tools import ServerFinder
+from greenroom.http.answering.tools.steps import STEPS, step_of, steps_of
 from greenroom.http.encoding.encoding import finite_logprob, json_bytes, timestamp
 from greenroom.http.ollama.request import (
     UNSUPPORTED,
@@ -40,7 +42,8 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.messages.messages import ToolCall
+from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.messages.messages import JsonObject, ToolCall
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.wire.ollama import OLLAMA, ChatRequest, GenerateRequest
@@ -58,7 +61,8 @@ def answer_routes(services: RouteServices) -> Blueprint:
             return json_response(answer_body(kind, wire.model, Piece(), {"done_reason": reason}))
         formatter = AnswerFormatter(kind, wire.model)
         stream = wire.stream is not False
-        return await answer_request(services, [asked], formatter, stream=stream)
+        loop = ServerFinder(services).of_metadata(wire.metadata) if isinstance(wire, ChatRequest) else None
+        return await answer_request(services, [asked], formatter, stream=stream, loop=loop)
 
     @routes.post("/api/chat")
     @described(
@@ -110,7 +114,8 @@ class AnswerFormatter:
 
     def whole(self, _model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
         [choice] = choices
-        piece = Piece(choice.text, choice.reasoning, choice.tool_calls, choice.logprobs)
+        answer = choice.text, choice.reasoning, choice.tool_calls, choice.logprobs
+        piece = Piece(*answer, steps=steps_of(choice.parts))
         return answer_body(self.kind, self.name, piece, ending_of(choice.finished, choice.dropped_messages))
 
 
@@ -163,6 +168,8 @@ class AnswerStream(TellsNews):
             case Finished():
                 self.finished = True
                 return self._complete_call() + self._line(Piece(), ending_of(event, self._dropped_messages))
+            case ToolsListed() | ServerCall() | ToolResult() if (step := step_of(event)) is not None:
+                return self._complete_call() + self._line(Piece(steps=(step,)))
             case Admitted(dropped_messages=dropped):
                 self._dropped_messages = dropped
                 return b""
@@ -209,6 +216,7 @@ class Piece:
 
     Args:
         first_call: Index of its first call in the response.
+        steps: Steps of tools that this server calls.
     """
 
     text: str = ""
@@ -216,6 +224,7 @@ class Piece:
     calls: Sequence[ToolCall] = ()
     logprobs: Sequence[TokenLogprob] = ()
     first_call: int = 0
+    steps: Sequence[JsonObject] = ()
 
 
 def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -231,6 +240,8 @@ def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | N
         said["thinking"] = piece.reasoning
     if piece.calls:
         said["tool_calls"] = [_tool_call(i, call) for i, call in enumerate(piece.calls, piece.first_call)]
+    if piece.steps:
+        said[STEPS] = list(piece.steps)
     body |= {"message": said} if kind == "chat" else {"response": piece.text, **said}
     if piece.logprobs:
         body["logprobs"] = list(map(_logprob, piece.logprobs))

@@ -12,7 +12,8 @@ import attrs
 from greenroom.http.answering.collecting import CollectedChoice
 from greenroom.http.answering.event_stream import news_members
 from greenroom.http.answering.tools import TextInputReader, text_of
-from greenroom.http.encoding.encoding import json_string
+from greenroom.http.answering.tools.steps import STEPS, step_of, steps_of
+from greenroom.http.encoding.encoding import json_ascii, json_string
 from greenroom.http.openai.chunk_stream import (
     ChunkStream,
     chat_logprobs,
@@ -30,6 +31,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     ToolCallDelta,
 )
+from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.wire.openai_answers import ChatChoice, ChatCompletion, ChatMessage, is_sent
@@ -99,6 +101,8 @@ class ChatFormatter:
             reasoning_content=reasoning,
             reasoning=reasoning,
         )
+        if steps := steps_of(choice.parts):
+            message = attrs.evolve(message, greenroom_steps=steps)
         if speaks_of_functions(self.wire):
             message = attrs.evolve(message, function_call=function_call(calls))
             reason = "function_call" if reason == "tool_calls" else reason
@@ -189,6 +193,8 @@ class ChatStream(ChunkStream):
                 return self._call_chunk(event)
             case PromptProgress() if self._with_progress:
                 return self._progress_chunks(event)
+            case ToolsListed() | ServerCall() | ToolResult():
+                return self._chunk(json_ascii({"content": "", STEPS: [step_of(event)]}))
             case _:
                 return super().event(event)
 

@@ -35,6 +35,7 @@ from greenroom.http.answering.tools import (
     parse_allowed,
     parse_custom_tool,
 )
+from greenroom.http.answering.tools.server_tools import ServerFinder
 from greenroom.http.media.media_reader import MediaReader, unknown_file
 from greenroom.http.openai.chat_formatter import ChatFormatter, with_tools
 from greenroom.http.openai.chunk_stream import CHAT_PARAMETERS, DONE, UNSUPPORTED_IN_CHAT, without_no_limit
@@ -102,7 +103,10 @@ def chat_routes(services: RouteServices) -> Blueprint:
             save = partial(save_completion, services.refs.store, request_owner(), formatter, to_store)
             on_complete = OnComplete(save, DONE)
         stream = bool(wire.stream)
-        return await answer_request(services, [chat], formatter, stream=stream, on_complete=on_complete)
+        loop = None if wire.tool_choice == "none" else ServerFinder(services).of_metadata(wire.metadata)
+        return await answer_request(
+            services, [chat], formatter, stream=stream, on_complete=on_complete, loop=loop
+        )
 
     return routes
 

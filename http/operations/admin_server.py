@@ -41,6 +41,7 @@ from greenroom.schemas.protocols.pool_protocol import (
     WatchModels,
 )
 from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatus
+from greenroom.schemas.protocols.tools_protocol import DescribeSessions, Sessions
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.wire.admin import (
     AnswerRow,
@@ -64,6 +65,7 @@ def status_routes(services: RouteServices) -> Blueprint:
     async def status() -> Response:
         pool = await ask_actor(refs.pool, DescribePool(), PoolStatus)
         store = await ask_actor(refs.store, DescribeStore(), StoreStatus)
+        tools = await ask_actor(refs.tools, DescribeSessions(), Sessions)
         problems = tuple(_problems(pool, store))
         uptime = time.monotonic() - started
         models = pool.models
@@ -82,6 +84,7 @@ def status_routes(services: RouteServices) -> Blueprint:
             database=_path(settings.db),
             audit=refs.audit is not None,
             inspector=refs.inspector is not None,
+            mcp=tools.sessions,
         )
         return json_response(attrs.asdict(answer))
 

@@ -20,6 +20,7 @@ from greenroom.http.guard.host_guard import loopback_blueprint
 from greenroom.schemas.events.statistics import EngineSnapshot, HistogramSnapshot, ModelTotals
 from greenroom.schemas.protocols.download_protocol import ListPulls, Pulls
 from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus, PoolStatus
+from greenroom.schemas.protocols.tools_protocol import DescribeSessions, Sessions, SessionStatus
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -52,10 +53,11 @@ class MetricsPage:
             if trio.current_time() - self._rendered >= SHARED_SECONDS:
                 status = await ask_actor(self._refs.pool, DescribePool(), PoolStatus)
                 pulls = await ask_actor(self._refs.downloads, ListPulls(), Pulls)
+                tools = await ask_actor(self._refs.tools, DescribeSessions(), Sessions)
                 audit = self._refs.audit
                 counts = None if audit is None else AuditCounts(audit.waiting, audit.book.lost)
                 self._text = await trio.to_thread.run_sync(
-                    metrics_text, status, pulls, self._requests.counts(), counts
+                    metrics_text, status, pulls, self._requests.counts(), counts, tools.sessions
                 )
                 self._rendered = trio.current_time()
             return self._text
@@ -186,17 +188,22 @@ HISTOGRAMS: Sequence[tuple[str, str, Callable[[ModelTotals], HistogramSnapshot |
 
 
 def metrics_text(
-    status: PoolStatus, pulls: Pulls, requests: Mapping[Labels, int], audit: AuditCounts | None = None
+    status: PoolStatus,
+    pulls: Pulls,
+    requests: Mapping[Labels, int],
+    audit: AuditCounts | None = None,
+    sessions: Sequence[SessionStatus] = (),
 ) -> bytes:
     """Return all metrics in Prometheus's text format; it takes milliseconds, so call it on a thread.
 
     Args:
         requests: Number of responses by route, method and class of status.
+        sessions: Sessions with MCP servers.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Families(status, pulls, requests, audit))
+    registry.register(_Families(status, pulls, requests, audit, sessions))
     ProcessCollector(registry=registry)
     return generate_latest(registry)
 
@@ -210,13 +217,29 @@ class _Families:
         pulls: Pulls,
         requests: Mapping[Labels, int],
         audit: AuditCounts | None,
+        sessions: Sequence[SessionStatus],
     ) -> None:
+        # Requests choose the labels of servers that they name by address.
+        self._sessions = [session for session in sessions if session.is_of_settings]
         self._requests = requests
         self._audit = audit
         self._models = [(each, each.totals) for each in status.models if each.totals is not None]
         self._draining = status.draining is not None
         self._fetching = [pull.progress for pull in pulls.pulls if pull.state == "running"]
         self._fetched = pulls.ended
+
+    def _of_servers(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        ready = GaugeMetricFamily("greenroom:mcp_server_ready", "1 if it is open.", labels=["server"])
+        calls = CounterMetricFamily("greenroom:mcp_calls", "Calls.", labels=["server", "result"])
+        lost = CounterMetricFamily("greenroom:mcp_sessions_lost", "Sessions that failed.", labels=["server"])
+        for each in self._sessions:
+            ready.add_metric([each.label], float(each.state == "ready"))
+            lost.add_metric([each.label], each.lost)
+            calls.add_metric([each.label, "failed"], each.failures)
+            calls.add_metric([each.label, "ok"], each.calls - each.failures - each.running)
+        yield from (ready, calls, lost)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also those without samples yet."""
@@ -243,6 +266,8 @@ class _Families:
             waiting, lost = self._audit.waiting, self._audit.lost
             yield GaugeMetricFamily("greenroom:audit_rows_waiting", "Rows to be written.", value=waiting)
             yield CounterMetricFamily("greenroom:audit_rows_lost", "Rows without a place.", value=lost)
+        if self._sessions:
+            yield from self._of_servers()
         for rows, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
             for row in rows:
                 yield self._filled(row, family(row.name, row.meaning, labels=_labels(row)))

@@ -8,10 +8,12 @@ from typing import Any
 
 import attrs
 
+from greenroom.actors.tools.turn import answers_to
 from greenroom.http.answering.current_request import add_notice
 from greenroom.http.answering.explanation_body import LEFT_OUT, signed_reasoning
 from greenroom.http.answering.tools import ArgumentCheck, custom_call
 from greenroom.http.media.media_reader import MediaReader, is_data_url, unknown_file
+from greenroom.http.responses.items.mcp_items import ServerCalls
 from greenroom.http.responses.tools import definitions, parse_tools
 from greenroom.schemas.messages.messages import (
     MAX_TOOLS,
@@ -63,6 +65,7 @@ class Conversation:
         self._turn: _Turn | None = None
         self._called: set[str] = set()
         self._loaded: set[str] = set()
+        self.calls = ServerCalls()
         self._arguments = ArgumentCheck()
         self._media = MediaReader()
 
@@ -81,7 +84,7 @@ class Conversation:
 
     def messages(self) -> tuple[Message, ...]:
         self._end_turn()
-        return tuple(self._messages)
+        return answers_to(self._messages, self.calls.unanswered())
 
     def _read(self, item: Item, field: str) -> None:
         match item.param:
@@ -166,6 +169,21 @@ class Conversation:
             self._messages.append(Message("system", (TextPart(definitions(new)),), is_note=True))
 
     def _hosted(self, item: Item, field: str) -> None:
+        match item.raw["type"]:
+            case "mcp_list_tools":
+                self.calls.list(item.raw)
+            case "mcp_approval_request":
+                call = self.calls.ask(item.raw, field)
+                self._call(ToolCall(call.id, call.name, call.arguments), field)
+            case "mcp_approval_response":
+                if (refused := self.calls.answer(item.raw, field)) is not None:
+                    self._result(refused[0], (TextPart(refused[1]),), field)
+            case "mcp_call" if (asked := self.calls.made(item.raw)) is not None:
+                self._result(asked, (TextPart(result_text(item.raw)),), field)
+            case _:
+                self._of_openai(item, field)
+
+    def _of_openai(self, item: Item, field: str) -> None:
         for part in hosted_parts(item.raw, field, self._media):
             match part:
                 case HostedCall(call):
@@ -347,14 +365,14 @@ def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[H
         case "apply_patch_call":
             yield HostedCall(_call(_id(item, "call_id", field), "apply_patch", item.get("operation")))
         case "local_shell_call_output" | "shell_call_output" | "apply_patch_call_output":
-            yield HostedResult(_id(item, "call_id", field), (TextPart(_result(item)),))
+            yield HostedResult(_id(item, "call_id", field), (TextPart(result_text(item)),))
         case "mcp_call":
             call_id = _id(item, "id", field)
             arguments = item.get("arguments")
             name = _id(item, "name", field)
             yield HostedCall(ToolCall(call_id, name, arguments if isinstance(arguments, str) else "{}"))
             if item.get("output") is not None or item.get("error") is not None:
-                yield HostedResult(call_id, (TextPart(_result(item)),))
+                yield HostedResult(call_id, (TextPart(result_text(item)),))
         case "code_interpreter_call":
             call_id = _id(item, "id", field)
             yield HostedCall(_call(call_id, "code_interpreter", {"code": item.get("code")}))
@@ -389,7 +407,8 @@ def _id(item: JsonObject, name: str, field: str) -> str:
     return value
 
 
-def _result(item: JsonObject) -> str:
+def result_text(item: JsonObject) -> str:
+    """Return the output of a call's item, or its error, as text."""
     if item.get("error") is not None:
         return f"Error: {_value_text(item['error'])}"
     output = item.get("output")

@@ -24,6 +24,7 @@ from greenroom.http.responses.echo import make_echo
 from greenroom.http.responses.item_bodies import stored_items
 from greenroom.http.responses.response_stream import ResponseFormatter
 from greenroom.http.responses.tools import check_tools, parse_tool_choice, parse_tools
+from greenroom.schemas.events.tool_events import ServerCall
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import (
     EFFORTS,
@@ -31,6 +32,7 @@ from greenroom.schemas.messages.messages import (
     Message,
     ReasoningSettings,
     TextPart,
+    ToolChoice,
     effort_named,
 )
 from greenroom.schemas.messages.requests import (
@@ -43,7 +45,7 @@ from greenroom.schemas.messages.requests import (
 from greenroom.schemas.problems import ProblemError, invalid, missing
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredItem, Turns
-from greenroom.schemas.wire.responses_items import CompactionItem, Item, ItemReference, ResolvedItem
+from greenroom.schemas.wire.responses_items import CompactionItem, Item, ItemReference, McpTool, ResolvedItem
 from greenroom.schemas.wire.responses_requests import LOGPROBS, PromptRequest, ReasoningParam, ResponseRequest
 from greenroom.schemas.wire.wire import json_type
 
@@ -148,7 +150,23 @@ def _parse(
         chat=chat,
         formatter=None if new_formatter is None else new_formatter(parameters, text_format),
         keeps_input=keeps_input,
+        mcp=_mcp_tools(wire, choice),
+        max_tool_calls=wire.max_tool_calls if isinstance(wire, ResponseRequest) else None,
+        required_server=_required_server(wire.tool_choice),
     )
+
+
+def _mcp_tools(wire: PromptRequest, choice: ToolChoice) -> tuple[tuple[int, McpTool], ...]:
+    offered = wire.tools or () if choice.mode != "none" else ()
+    return tuple((index, tool.param) for index, tool in enumerate(offered) if isinstance(tool.param, McpTool))
+
+
+def _required_server(choice: Any) -> str | None:
+    if not isinstance(choice, dict) or choice.get("type") != "mcp" or choice.get("name") is not None:
+        return None
+    if not isinstance(choice.get("server_label"), str):
+        raise missing("tool_choice.server_label")
+    return str(choice["server_label"])
 
 
 def _is_stored(wire: ResponseRequest, storing: bool) -> bool:
@@ -227,6 +245,8 @@ class RequestWithHistory:
         turns: Earlier turns, as they were read.
         history: Items of earlier turns, as far as the model reads them.
         stored_input: Stored form of the request's own items; empty if later requests cannot continue it.
+        approved: Calls of MCP tools that the user has approved, and that have not been made.
+        listed: Labels of the MCP servers whose tools the conversation shows.
     """
 
     request: InferenceRequest
@@ -234,6 +254,8 @@ class RequestWithHistory:
     turns: Turns = _NO_TURNS
     history: tuple[Item, ...] = ()
     stored_input: tuple[StoredItem, ...] = ()
+    approved: tuple[ServerCall, ...] = ()
+    listed: frozenset[str] = frozenset()
 
 
 @attrs.frozen(kw_only=True)
@@ -250,6 +272,9 @@ class ParsedResponseRequest:
         chat: Its chat input, still without messages.
         formatter: Formatter of the response; None if only the prompt is wanted.
         keeps_input: True if later requests may continue this one, so that its items are kept.
+        mcp: MCP servers on offer, with their places among the tools.
+        max_tool_calls: Most calls of their tools; None for no limit.
+        required_server: Label of the server of which a tool must be called.
         self_contained: The complete request if it needs nothing from the store, else None.
     """
 
@@ -262,6 +287,9 @@ class ParsedResponseRequest:
     _chat: ChatInput
     _formatter: ResponseFormatter | None = None
     keeps_input: bool = False
+    mcp: tuple[tuple[int, McpTool], ...] = ()
+    max_tool_calls: int | None = None
+    required_server: str | None = None
     self_contained: RequestWithHistory | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -328,7 +356,8 @@ class ParsedResponseRequest:
         chat = attrs.evolve(self._chat, messages=messages, tools=tools, system_prompt=turns.system_prompt)
         request = attrs.evolve(self._template, input=chat)
         stored_input = self._stored_input(items) if self.keeps_input else ()
-        return RequestWithHistory(request, items, turns, tuple(history), stored_input)
+        calls = tuple(conversation.calls.approved.values()), frozenset(conversation.calls.listed)
+        return RequestWithHistory(request, items, turns, tuple(history), stored_input, *calls)
 
     def _stored_input(self, items: Sequence[Item]) -> tuple[StoredItem, ...]:
         """Return items in their stored form, without those that the history already has."""

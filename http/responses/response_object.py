@@ -8,11 +8,18 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.http.answering.collecting import AnswerPart, CollectedChoice, Reasoning, worded_parts
+from greenroom.http.answering.collecting import (
+    AnswerPart,
+    CalledTool,
+    CollectedChoice,
+    Reasoning,
+    worded_parts,
+)
 from greenroom.http.answering.explanation_body import explanation_body, sign
 from greenroom.http.answering.tools import text_of
 from greenroom.http.encoding.encoding import json_ascii, token_logprobs
 from greenroom.schemas.events.events import Admitted, Finished, TokenLogprob
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import JsonObject, TextPart, ToolCall
 from greenroom.schemas.problems import Problem
@@ -180,7 +187,7 @@ def ending(finished: Finished) -> tuple[str, str | None]:
     """Return the status of a finished response, and the reason if it is incomplete."""
     match finished.reason:
         case "length":
-            return "incomplete", "max_output_tokens"
+            return "incomplete", finished.limit or "max_output_tokens"
         case "cancelled":
             return "cancelled", None
         case _:
@@ -299,6 +306,12 @@ def output_items(
                 if name in calls.custom:
                     part = attrs.evolve(part, arguments=text_of(arguments))
                 items.append(call_item(part, response_id, index, status, calls))
+            case ToolsListed():
+                items.append(list_item(part, response_id, index))
+            case CalledTool(call, result):
+                items.append(mcp_call_item(call, result, response_id, index))
+            case ApprovalWanted():
+                items.append(approval_item(part))
     return items
 
 
@@ -350,6 +363,47 @@ def call_item(
         return {"id": ident, "type": "custom_tool_call", **common, "input": call.arguments}
     ident = item_id("fc", response_id, index)
     return {"id": ident, "type": "function_call", **common, "arguments": call.arguments}
+
+
+def list_item(listed: ToolsListed, response_id: str, index: int) -> dict[str, Any]:
+    """Return the item of an MCP server's tools; one that could not be listed has an error."""
+    tools = [
+        {
+            "name": tool.name,
+            "description": tool.description,
+            "input_schema": dict(tool.parameters),
+            "annotations": None,
+        }
+        for tool in listed.tools
+    ]
+    ident = item_id("mcpl", response_id, index)
+    item = {"id": ident, "type": "mcp_list_tools", "server_label": listed.server}
+    return {**item, "tools": tools, "error": listed.error or None}
+
+
+def mcp_call_item(
+    call: ServerCall, result: ToolResult | None, response_id: str, index: int
+) -> dict[str, Any]:
+    """Return the item of a call that this server makes, with its result once there is one."""
+    status = "in_progress" if result is None else "failed" if result.failed else "completed"
+    text = None if result is None else result.text
+    return {
+        "id": item_id("mcp", response_id, index),
+        "type": "mcp_call",
+        "status": status,
+        "approval_request_id": call.approval,
+        "arguments": call.arguments,
+        "error": text if status == "failed" else None,
+        "name": call.name,
+        "output": text if status == "completed" else None,
+        "server_label": call.server,
+    }
+
+
+def approval_item(wanted: ApprovalWanted) -> dict[str, Any]:
+    """Return the item that asks the user for the approval of a call; its id is the call's."""
+    members = {"id": wanted.id, "type": "mcp_approval_request", "server_label": wanted.server}
+    return {**members, "name": wanted.name, "arguments": wanted.arguments}
 
 
 def _logprobs_of_texts(choice: CollectedChoice) -> Iterator[Sequence[TokenLogprob]]:

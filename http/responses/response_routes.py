@@ -29,6 +29,7 @@ from greenroom.http.answering.http_responses import json_response, stream_respon
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, STORED, described
 from greenroom.http.answering.request_parameters import ListQuery, parse_list_query
 from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.answering.tools.server_tools import ServerFinder
 from greenroom.http.responses.compaction import REQUEST, CompactionLimits, compacted, items_as_read
 from greenroom.http.responses.history_reader import HistoryReader
 from greenroom.http.responses.item_bodies import check_included, item_page
@@ -39,6 +40,7 @@ from greenroom.http.responses.request_parser import (
     parse_prompt_request,
     parse_response_request,
 )
+from greenroom.http.responses.requests.mcp_tools import response_loop
 from greenroom.http.responses.response_object import usage_object
 from greenroom.http.responses.socket_session import answer_on_socket
 from greenroom.http.responses.stored_answer import (
@@ -89,8 +91,9 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
         stream = bool(wire.stream)
         if parsed.stored:
             return await answer_stored(services, histories, parsed, stream=stream)
-        request = (await histories.complete(parsed, request_owner(), request_client())).request
-        return await answer_request(services, [request], parsed.formatter, stream=stream)
+        complete = await histories.complete(parsed, request_owner(), request_client())
+        loop = response_loop(ServerFinder(services), parsed, complete)
+        return await answer_request(services, [complete.request], parsed.formatter, stream=stream, loop=loop)
 
     @routes.post("/v1/responses/input_tokens")
     @described(

@@ -28,10 +28,13 @@ from greenroom.http.responses.response_object import (
     ResponseHead,
     ResponseLife,
     answered_members,
+    approval_item,
     call_item,
     encoded_response,
     ending,
     item_id,
+    list_item,
+    mcp_call_item,
     message_item,
     output_text,
     reasoning_item,
@@ -48,6 +51,7 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
@@ -91,6 +95,7 @@ class ResponseStream(TellsNews):
         self._delta_head = self._delta_tail = b""
         self._items: list[dict[str, Any]] = []
         self._white_space: list[TextDelta] = []
+        self._own_calls: dict[str, tuple[int, ServerCall]] = {}
 
     def opening(self) -> bytes:
         """Return nothing: the first events are sent once the prompt is admitted."""
@@ -141,6 +146,8 @@ class ResponseStream(TellsNews):
                 return self._reasoning(text)
             case ToolCallDelta():
                 return self._tool_call(event)
+            case ToolsListed() | ServerCall() | ToolResult() | ApprovalWanted():
+                return self._own_tool(event)
             case Finished():
                 return self._finish(event)
             case Failed(problem, usage):
@@ -180,6 +187,13 @@ class ResponseStream(TellsNews):
             call = ToolCall(event.id, event.name or "", "")
             start = self._begin(lambda index: CallStream(call, self._head.id, index, self._life.echo.calls))
         return start + self._piece(event.arguments)
+
+    def _own_tool(self, event: ToolsListed | ServerCall | ToolResult | ApprovalWanted) -> bytes:
+        """Return the events of what this server does itself; several of its calls may be open at once."""
+        ended_before, self._white_space = self._end_item("completed"), []
+        steps, index, item = own_tool_events(event, self._head.id, len(self._items), self._own_calls)
+        self._items[index : index + 1] = [item]
+        return ended_before + b"".join(map(self._event, steps))
 
     def _begin(self, make: Callable[[int], ItemStream]) -> bytes:
         """Open an item, and build the constant bytes of its deltas."""
@@ -439,6 +453,53 @@ def item_end(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
     """Return all events that close an item; the last one has the whole item."""
     done = {"output_index": stream.index, "item": stream.item(status)}
     return *stream.end(status), ("response.output_item.done", done)
+
+
+def own_tool_events(
+    event: ToolsListed | ServerCall | ToolResult | ApprovalWanted,
+    response_id: str,
+    index: int,
+    calls: dict[str, tuple[int, ServerCall]],
+) -> tuple[list[Event], int, dict[str, Any]]:
+    """Return the events for what this server does itself, and the index and the state of their item.
+
+    Args:
+        index: Index of the next item.
+        calls: Calls that wait for their results, with their items' indexes; it is kept up to date.
+    """
+    match event:
+        case ToolsListed():
+            item = list_item(event, response_id, index)
+            place = {"item_id": item["id"], "output_index": index}
+            kind = "response.mcp_list_tools"
+            end = "failed" if event.error else "completed"
+            opened = {**item, "tools": [], "error": None}
+            steps = [*_opened(opened, index), (f"{kind}.in_progress", place), (f"{kind}.{end}", place)]
+        case ServerCall():
+            calls[event.id] = index, event
+            item = mcp_call_item(event, None, response_id, index)
+            place = {"item_id": item["id"], "output_index": index}
+            arguments, kind = event.arguments, "response.mcp_call"
+            steps = [
+                *_opened({**item, "arguments": ""}, index),
+                (f"{kind}.in_progress", place),
+                (f"{kind}_arguments.delta", {**place, "delta": arguments}),
+                (f"{kind}_arguments.done", {**place, "arguments": arguments}),
+            ]
+            return steps, index, item
+        case ToolResult():
+            index, call = calls.pop(event.id)
+            item = mcp_call_item(call, event, response_id, index)
+            place = {"item_id": item["id"], "output_index": index}
+            steps = [(f"response.mcp_call.{'failed' if event.failed else 'completed'}", place)]
+        case ApprovalWanted():
+            item = approval_item(event)
+            steps = _opened(item, index)
+    return [*steps, ("response.output_item.done", {"output_index": index, "item": item})], index, item
+
+
+def _opened(item: dict[str, Any], index: int) -> list[Event]:
+    return [("response.output_item.added", {"output_index": index, "item": item})]
 
 
 @attrs.frozen

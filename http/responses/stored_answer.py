@@ -12,7 +12,7 @@ from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.responses.event_log import Subscribed, Subscription
-from greenroom.http.answering.collecting import ChoiceCollector, CollectedChoice, Reasoning
+from greenroom.http.answering.collecting import ChoiceCollector, CollectedChoice
 from greenroom.http.answering.current_request import (
     request_client,
     request_owner,
@@ -22,10 +22,12 @@ from greenroom.http.answering.current_request import (
 from greenroom.http.answering.event_stream import Events, EventStream, wait_for_first_event
 from greenroom.http.answering.http_responses import stored_json_response, stream_response
 from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.answering.tools.server_tools import ServerFinder
 from greenroom.http.guard.byte_account import AnswerAccount
 from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
 from greenroom.http.responses.item_bodies import check_included, encrypt_reasoning
 from greenroom.http.responses.request_parser import ParsedResponseRequest
+from greenroom.http.responses.requests.mcp_tools import response_loop
 from greenroom.http.responses.response_object import (
     ResponseEcho,
     ResponseHead,
@@ -35,7 +37,7 @@ from greenroom.http.responses.response_object import (
 )
 from greenroom.http.responses.response_stream import ResponseStream
 from greenroom.schemas.events.events import Admitted, Finished, Usage
-from greenroom.schemas.messages.messages import JsonObject, TextPart
+from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import BACKGROUND
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.protocols.responses_protocol import RunEnded, RunEvent, RunOutcome, StartRun
@@ -106,7 +108,8 @@ async def _prepare(
     limited = not (stream or background)
     if background and not stream:  # nobody waits for it
         inference = attrs.evolve(inference, priority=max(inference.priority, BACKGROUND))
-    return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited)
+    loop = response_loop(ServerFinder(services), request, complete)
+    return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited, loop)
 
 
 async def _whole(answers: AnswerAccount, subscription: Subscription) -> Response:
@@ -214,7 +217,7 @@ def _collected(outcome: RunOutcome) -> CollectedChoice:
 
 def _written(choice: CollectedChoice) -> str:
     """Return the model's text, from the events, for an answer without an end."""
-    texts = [part.text if isinstance(part, TextPart | Reasoning) else part.arguments for part in choice.parts]
+    texts = (getattr(part, "text", "") or getattr(part, "arguments", "") for part in choice.parts)
     return "".join(texts)
 
 

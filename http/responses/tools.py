@@ -18,7 +18,7 @@ from greenroom.http.answering.tools import (
 )
 from greenroom.schemas.messages.messages import JsonObject, Tool, ToolChoice
 from greenroom.schemas.problems import invalid, missing
-from greenroom.schemas.wire.responses_items import CustomTool, FunctionTool, HostedTool, ToolParam
+from greenroom.schemas.wire.responses_items import CustomTool, FunctionTool, HostedTool, McpTool, ToolParam
 
 
 def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool, ...]:
@@ -46,10 +46,7 @@ def parse_tools(tools: Sequence[ToolParam], field: str = "tools") -> tuple[Tool,
 
 def _tool(wire: ToolParam, field: str) -> Tool | None:
     match wire.param:
-        case HostedTool("mcp"):
-            detail = f"`{field}` is 'mcp', but this server connects to no others: offer its functions."
-            raise invalid(detail, f"{field}.type", "unsupported_parameter")
-        case HostedTool():
+        case HostedTool() | McpTool():
             return None
         case CustomTool(defer_loading=deferred):
             return None if deferred else parse_custom_tool(wire.raw, field)
@@ -89,6 +86,8 @@ def _echo(tool: ToolParam) -> JsonObject:
                 "strict": strict or False,
             }
             return {**tool.raw, **own}
+        case McpTool():
+            return {**tool.raw, **dict.fromkeys(tool.raw.keys() & {"headers", "authorization"})}
         case _:
             return tool.raw
 
@@ -112,6 +111,9 @@ def parse_tool_choice(value: Any) -> ToolChoice:
     Raises:
         ProblemError: 400 that names the field.
     """
+    if isinstance(value, dict) and value.get("type") == "mcp":
+        name = value.get("name")
+        return ToolChoice() if name is None else ToolChoice("named", _name(value, TOOL_CHOICE))
     return tool_choice.parse_tool_choice(
         value, _name, _allowed, "which nothing here can run: name a function"
     )

@@ -16,6 +16,7 @@ from greenroom.schemas.events.events import InferenceEvent, PromptProgress, Queu
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import Drain
+from greenroom.schemas.protocols.tools_protocol import ToolLoop
 from greenroom.schemas.stored import ResponseStatus, StoredResponse
 
 
@@ -113,6 +114,7 @@ class StartRun:
         patience: Maximum wait in seconds before a background run is accepted.
         lock: Lock of the conversation that the turn belongs to. The run takes it and closes it at its end.
         limited: True if it fails after the setting `queue_timeout`.
+        loop: Tools that this server calls; None for none.
     """
 
     request: InferenceRequest
@@ -123,6 +125,7 @@ class StartRun:
     patience: float = 0.0
     lock: Lock | None = None
     limited: bool = False
+    loop: ToolLoop | None = attrs.field(default=None, repr=False)
 
 
 @attrs.frozen

@@ -26,7 +26,9 @@ class ToolSource:
             address; None for one of the settings.
         allowed: Names or patterns of the tools on offer, besides those of the settings; None for all.
         approval: Tools whose calls need an approval, `always` or `never`; None for the settings' own.
+        exempt: Tools whose calls need no approval in spite of `approval`.
         refused: Tools that the request switches off.
+        rights: Names or patterns of the tools that the caller's key allows.
     """
 
     label: str
@@ -35,18 +37,21 @@ class ToolSource:
     network: Any = attrs.field(default=None, repr=False, eq=False)
     allowed: tuple[str, ...] | None = None
     approval: tuple[str, ...] | None = None
+    exempt: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
+    rights: tuple[str, ...] = ("*",)
 
     def offers(self, tool: str) -> bool:
         """Return whether a request with this source may use a tool."""
-        limits = (self.server.allowed_tools or None, self.allowed)
+        limits = (self.server.allowed_tools or None, self.allowed, self.rights)
         return tool not in self.refused and all(
             limit is None or any(fnmatchcase(tool, each) for each in limit) for limit in limits
         )
 
     def needs_approval(self, tool: str) -> bool:
         """Return whether a call waits for the user; a request can ask for more approvals, not for fewer."""
-        wishes = (self.server.require_approval, self.approval or (NEVER,))
+        own = (NEVER,) if self.approval is None or tool in self.exempt else self.approval
+        wishes = (self.server.require_approval, own)
         return any(
             ALWAYS in wish or any(fnmatchcase(tool, each) for each in wish if each != NEVER)
             for wish in wishes
@@ -121,8 +126,11 @@ class SessionStatus:
     Args:
         label: Name of the server in the settings, or its host if a request named it.
         calls: Number of calls so far, of which `failures` failed.
-        restarts: Number of times it was opened after an end that was not ours.
-        error: Why it failed last; empty if it did not.
+        tools: Names of its tools, as far as they are known.
+        running: Number of calls under way.
+        lost: Number of sessions that failed.
+        error: Why the last session failed; empty if it did not.
+        is_of_settings: False if a request named the server by its address.
     """
 
     label: str
@@ -132,8 +140,9 @@ class SessionStatus:
     calls: int = 0
     failures: int = 0
     running: int = 0
-    restarts: int = 0
+    lost: int = 0
     error: str = ""
+    is_of_settings: bool = True
 
 
 @attrs.frozen

@@ -8,6 +8,7 @@ import attrs
 
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.pool_protocol import LoadOutcome, RequestState
+from greenroom.schemas.protocols.tools_protocol import SessionStatus
 from greenroom.schemas.wire.wire import StrictConverter, make_wire_converter
 
 
@@ -31,6 +32,7 @@ class ServerStatus:
         database: Path of the database; null if nothing outlives the server.
         audit: True if requests are audited.
         inspector: True if the last requests are kept whole.
+        mcp: MCP servers of the settings, and those that requests named.
     """
 
     status: Literal["ok", "degraded", "draining"]
@@ -47,6 +49,7 @@ class ServerStatus:
     database: str | None
     audit: bool
     inspector: bool
+    mcp: tuple[SessionStatus, ...] = ()
 
 
 @attrs.frozen

@@ -153,6 +153,19 @@ class ToolParam:
     defer_loading: bool | None = None
     input_examples: tuple[dict[str, Any], ...] | None = None
     allowed_callers: tuple[str, ...] | None = None
+    mcp_server_name: str | None = None
+    default_config: dict[str, Any] | None = None
+    configs: dict[str, Any] | None = None
+
+
+@attrs.frozen
+class McpServerParam:
+    """An MCP server: without a URL, it is one of the settings."""
+
+    name: str
+    url: str | None = None
+    authorization_token: str | None = attrs.field(default=None, repr=False)
+    tool_configuration: dict[str, Any] | None = None
 
 
 @attrs.frozen
@@ -220,6 +233,7 @@ class MessagesRequest(PromptRequest):
     max_tokens: int
     stream: bool | None = None
     diagnostics: dict[str, Any] | None = None
+    mcp_servers: Annotated[tuple[McpServerParam, ...], AtMost(MAX_TOOLS)] | None = None
 
 
 _Blocks = Annotated[tuple[BlockParam, ...], AtMost(MAX_PARTS)]

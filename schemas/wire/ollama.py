@@ -81,6 +81,7 @@ class ChatRequest:
     options: dict[str, Any] | None = None
     keep_alive: Any = None
     truncate: bool | None = None
+    metadata: Any = None
 
 
 @attrs.frozen

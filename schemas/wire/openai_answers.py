@@ -69,6 +69,7 @@ class ChatMessage:
     reasoning: str | None = _left_out_if_none()
     tool_calls: tuple[dict[str, Any], ...] | None = _left_out_if_none()
     function_call: dict[str, Any] | None = _left_out_if_none()
+    greenroom_steps: tuple[dict[str, Any], ...] | None = _left_out_if_none()
 
 
 @attrs.frozen

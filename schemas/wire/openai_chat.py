@@ -180,6 +180,7 @@ class ChatRequest:
     store: bool | None = None
     service_tier: Any = None
     prediction: PredictionParam | None = None
+    metadata: Any = None
 
 
 _Parts = Annotated[tuple[PartParam, ...], AtMost(MAX_PARTS)]

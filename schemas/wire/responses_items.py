@@ -366,6 +366,22 @@ class CustomTool:
 
 
 @attrs.frozen
+class McpTool:
+    """The tools of an MCP server: one of the settings by its label, or one by its address.
+
+    Args:
+        authorization: Token that is sent to the server; like `headers`, it is not repeated.
+    """
+
+    server_label: str
+    server_url: str | None = None
+    allowed_tools: Any = None
+    require_approval: Any = None
+    headers: dict[str, str] | None = attrs.field(default=None, repr=False)
+    authorization: str | None = attrs.field(default=None, repr=False)
+
+
+@attrs.frozen
 class HostedTool:
     """A tool hosted by OpenAI, which this server cannot run."""
 
@@ -380,13 +396,17 @@ class ToolParam:
         raw: JSON object as received.
     """
 
-    param: FunctionTool | CustomTool | HostedTool
+    param: FunctionTool | CustomTool | McpTool | HostedTool
     raw: JsonObject = attrs.field(eq=False, repr=False)
 
 
 ToolParams = Annotated[tuple[ToolParam, ...], AtMost(MAX_TOOLS)]
 
-_TOOL_TYPES: dict[str, type[FunctionTool | CustomTool]] = {"function": FunctionTool, "custom": CustomTool}
+_TOOL_TYPES: dict[str, type[FunctionTool | CustomTool | McpTool]] = {
+    "function": FunctionTool,
+    "custom": CustomTool,
+    "mcp": McpTool,
+}
 
 
 @attrs.frozen
@@ -400,7 +420,7 @@ def _tool(value: Any, _: Any) -> ToolParam:
     kind = RESPONSES.structure(value, _Typed).type
     if kind not in _TOOL_TYPES:
         return ToolParam(HostedTool(kind), value)
-    param: FunctionTool | CustomTool = RESPONSES.structure(value, _TOOL_TYPES[kind])
+    param: FunctionTool | CustomTool | McpTool = RESPONSES.structure(value, _TOOL_TYPES[kind])
     return ToolParam(param, value)
 
 

@@ -24,7 +24,7 @@ SOURCES = [
 ]
 PACKAGES = {"PIL": "pillow", "backports": "backports.zstd"}
 """Packages whose import name differs from their package name."""
-EXTRAS = {"matplotlib"}
+EXTRAS = {"anyio", "jsonschema", "matplotlib", "mcp", "mcp-types", "referencing"}
 STANDARD_LATER = {"compression"}
 """Standard library modules missing from the oldest supported Python."""
 

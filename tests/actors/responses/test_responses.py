@@ -278,7 +278,7 @@ async def test_a_run_whose_record_raises_fails_alone(settings: Settings) -> None
 async def test_an_actor_that_fails_is_replaced_and_its_runs_are_stored_as_failed(settings: Settings) -> None:
     engines = WatchedEngines(settings)
     async with open_system(settings, engines=engines) as system, trio.open_nursery() as nursery:
-        actor = Responses(system.refs.pool, system.refs.store)
+        actor = Responses(system.refs.pool, system.refs.store, system.refs.tools)
         refs = attrs.evolve(system.refs, responses=actor.ref)
         nursery.start_soon(actor.run)
         reader = await subscribe(refs, start("resp_1", max_tokens=LONG))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import resource
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ import trio.testing
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.tools.tools import Tools
+from greenroom.http.media.fetcher import FetchRules, GuardedNetwork
 from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ImagePart, TextPart
 from greenroom.schemas.protocols.tools_protocol import (
@@ -123,7 +126,7 @@ async def test_a_program_that_dies_fails_its_call_and_is_started_again() -> None
         assert died.failed
         assert "ended" in text_of(died)
         assert text_of(await called(tools, toy(), "add", a=2, b=2)) == "4"
-        assert (await status(tools)).restarts == 1
+        assert (await status(tools)).lost == 1
         assert not other.error
 
 
@@ -185,6 +188,46 @@ async def test_a_lost_list_and_a_missing_program_are_told() -> None:
     assert "'list'" in errors[0]
     assert "No such file" in errors[1]
     assert "connect" in errors[2]
+
+
+@asynccontextmanager
+async def serving_toy() -> AsyncIterator[str]:
+    """Run the toy server over HTTP, and yield its address."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, str(PROGRAMS / "toy_server.py"), str(port)]
+    async with trio.open_nursery() as nursery:
+        process = await nursery.start(partial(trio.run_process, command, capture_stderr=True, check=False))
+        with trio.fail_after(START_SECONDS):
+            while True:
+                try:
+                    stream = await trio.open_tcp_stream("127.0.0.1", port)
+                    break
+                except OSError:
+                    await trio.testing.wait_all_tasks_blocked(0.1)
+        await stream.aclose()
+        yield f"http://127.0.0.1:{port}/mcp"
+        process.kill()
+
+
+async def test_tools_of_an_address_are_called_and_private_ones_need_trust() -> None:
+    async with serving_toy() as url, running() as tools:
+        server = ToolServer(url=url, timeout=START_SECONDS, headers=("X-Key=1",))
+        own = ToolSource("toy", server, "toy")
+        assert "add" in [tool.name for tool in (await listed(tools, own)).tools]
+        assert text_of(await called(tools, own, "add", a=1, b=2)) == "3"
+        with trio.move_on_after(0.2):
+            await called(tools, own, "hang")
+        flood = await called(tools, own, "repeat", text="x" * 1_000, times=9_000)
+        assert flood.failed
+        assert text_of(await called(tools, own, "add", a=2, b=2)) == "4"
+        for hosts, works in (((), False), (("127.0.0.1",), True)):
+            network = GuardedNetwork(FetchRules("http", frozenset(hosts)), "server_url")
+            guarded = ToolSource("toy", server, f"guarded{works}", network=network)
+            found = await listed(tools, guarded)
+            assert (not found.error) is works
+            assert works or "not public" in found.error
 
 
 async def test_an_idle_session_ends_and_a_deaf_program_is_killed() -> None:

@@ -115,9 +115,7 @@ def test_what_other_tools_brought_is_the_result_of_a_call() -> None:
     assert '"logs": "1"' in results[3]
 
 
-@pytest.mark.parametrize(
-    "kind", ["web_search_call", "file_search_call", "mcp_list_tools", "mcp_approval_request", "computer_call"]
-)
+@pytest.mark.parametrize("kind", ["web_search_call", "file_search_call", "mcp_list_tools", "computer_call"])
 def test_what_only_another_server_could_use_is_left_out(kind: str) -> None:
     assert read(USER, {"type": kind, "id": "x", "action": {}}) == read(USER)
 
@@ -163,7 +161,9 @@ def test_tools_may_join_in_the_middle() -> None:
         ([{"type": "web_search_call", "status": ["completed"]}], "items[0].status"),
         ([thought("a", encrypted_content="a" * 11_000_000)], "items[0].encrypted_content"),
         ([{"type": ["message"], "role": "user", "content": "a"}], "items[0]"),
-        ([{"type": "additional_tools", "tools": [{"type": "mcp"}]}], "items[0].tools[0].type"),
+        ([{"type": "additional_tools", "tools": [{"type": "mcp"}]}], "items[0].tools[0].server_label"),
+        ([{"type": "mcp_approval_request", "id": "m"}], "items[0].server_label"),
+        ([{"type": "mcp_approval_response", "approve": True}], "items[0].approval_request_id"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(items: list[Any], param: str) -> None:

@@ -1,0 +1,67 @@
+"""MCP servers in a response request: the loop of their tools."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from greenroom.http.answering.tools.server_tools import ServerFinder, loop_of
+from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
+from greenroom.schemas.problems import invalid
+from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource
+from greenroom.schemas.settings.tool_servers import ALWAYS, NEVER
+from greenroom.schemas.wire.responses_items import McpTool
+
+
+def response_loop(
+    finder: ServerFinder, parsed: ParsedResponseRequest, complete: RequestWithHistory
+) -> ToolLoop | None:
+    """Return the loop of a request's MCP tools; None if it has none.
+
+    Raises:
+        ProblemError: 400 that names the field, or what an approval refers to.
+    """
+    sources = [_source(finder, tool, f"tools[{index}]") for index, tool in parsed.mcp]
+    labels = {source.label for source in sources}
+    for call in complete.approved:
+        if call.server not in labels:
+            detail = f"The approved call {call.id!r} needs the MCP server {call.server[:80]!r} in `tools`."
+            raise invalid(detail, "tools")
+    most = parsed.max_tool_calls
+    if sources and most is not None and most < 1:
+        raise invalid("`max_tool_calls` must be at least 1.", "max_tool_calls")
+    limits: dict[str, Any] = {"max_calls": most, "required": parsed.required_server}
+    return loop_of(sources, "tools", approved=complete.approved, listed=complete.listed, asks=True, **limits)
+
+
+def _source(finder: ServerFinder, tool: McpTool, field: str) -> ToolSource:
+    allowed = _names(tool.allowed_tools, f"{field}.allowed_tools")
+    approval, exempt = _approval(tool.require_approval, f"{field}.require_approval")
+    limits: dict[str, Any] = {"allowed": allowed, "approval": approval, "exempt": exempt}
+    if tool.server_url is None:
+        return finder.of_settings(tool.server_label, f"{field}.server_label", **limits)
+    headers = dict(tool.headers or {})
+    if tool.authorization is not None:
+        headers["Authorization"] = f"Bearer {tool.authorization}"
+    limits["approval"] = (ALWAYS,) if approval is None else approval
+    return finder.of_address(tool.server_label, tool.server_url, f"{field}.server_url", headers, **limits)
+
+
+def _names(value: Any, field: str) -> tuple[str, ...] | None:
+    """Return names of tools, as a list or in a filter with `tool_names`."""
+    names = value.get("tool_names") if isinstance(value, dict) else value
+    if value is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise invalid(f"`{field}` must be an array of names, or an object with `tool_names`.", field)
+    return tuple(names)
+
+
+def _approval(value: Any, field: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Return the tools whose calls need an approval, and those that need none in spite of that."""
+    if value in (None, ALWAYS, NEVER):
+        return (None if value is None else (value,)), ()
+    if not isinstance(value, dict) or value.keys() - {ALWAYS, NEVER}:
+        raise invalid(f"`{field}` must be 'always', 'never', or an object with these.", field)
+    never = _names(value.get(NEVER), f"{field}.{NEVER}")
+    always = _names(value.get(ALWAYS), f"{field}.{ALWAYS}")
+    return ((ALWAYS,), never or ()) if always is None else (always, ())

@@ -1,0 +1,242 @@
+"""Tools of a real MCP server on every protocol, asked for by the official clients."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.tool_servers import ToolServer
+from greenroom.tests.support.clients import anthropic_clients, openai_clients
+from greenroom.tests.support.servers.http_servers import Served, fetch, serving
+
+pytest.importorskip("mcp")
+
+TOY = ToolServer(
+    sys.executable,
+    (str(Path(__file__).parents[1] / "support/tools/toy_server.py"),),
+    timeout=90.0,
+    allowed_tools=("add",),
+)
+SETTINGS = Settings(mcp=(("toy", TOY), ("gone", ToolServer("/no/such/program"))), audit=True, db=":memory:")
+QUESTION = "What is 2 plus 3?"
+MCP = {"type": "mcp", "server_label": "toy"}
+GONE = {"type": "mcp", "server_label": "gone"}
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with serving(SETTINGS) as found:
+        yield found
+
+
+def response_body(**more: Any) -> dict[str, Any]:
+    return {
+        "model": "default",
+        "input": QUESTION,
+        "temperature": 0,
+        "tools": [MCP],
+        "tool_choice": MCP,
+        **more,
+    }
+
+
+def shown(output: list[Any]) -> list[Any]:
+    return [item for item in output if item.type != "reasoning"]
+
+
+def sum_of(arguments: str) -> str:
+    numbers = json.loads(arguments)
+    return str(numbers["a"] + numbers["b"])
+
+
+async def test_responses_whole_and_streamed(served: Served) -> None:
+    body = response_body(tools=[MCP, GONE], store=False)
+    whole = await openai_clients.ask(served, lambda client: client.responses.create(**body))
+    listed, gone, call, message = shown(whole.output)
+    assert (listed.type, [tool.name for tool in listed.tools], listed.error) == (
+        "mcp_list_tools",
+        ["add"],
+        None,
+    )
+    assert (gone.server_label, gone.tools) == ("gone", [])
+    assert "No such file" in gone.error
+    assert (call.type, call.status, call.server_label, call.name) == ("mcp_call", "completed", "toy", "add")
+    assert call.output == sum_of(call.arguments)
+    assert message.type == "message"
+    assert whole.usage.input_tokens_details.cached_tokens > 0
+
+    def stream(client: Any) -> tuple[list[Any], Any]:
+        with client.responses.stream(**body) as events:
+            return list(events), events.get_final_response()
+
+    events, final = await openai_clients.ask(served, stream)
+    kinds = [event.type.removeprefix("response.") for event in events]
+    first = kinds.index("mcp_list_tools.in_progress")
+    assert kinds[first - 1 : first + 3] == [
+        "output_item.added",
+        "mcp_list_tools.in_progress",
+        "mcp_list_tools.completed",
+        "output_item.done",
+    ]
+    assert "mcp_list_tools.failed" in kinds
+    begun = kinds.index("mcp_call.in_progress")
+    assert kinds[begun - 1 : begun + 5] == [
+        "output_item.added",
+        "mcp_call.in_progress",
+        "mcp_call_arguments.delta",
+        "mcp_call_arguments.done",
+        "mcp_call.completed",
+        "output_item.done",
+    ]
+    assert [item.type for item in final.output] == [item.type for item in whole.output]
+    assert shown(final.output)[2].output == call.output
+
+
+async def test_an_approval_is_asked_for_given_and_refused(served: Served) -> None:
+    wanting = {**MCP, "require_approval": "always"}
+    body = response_body(tools=[wanting])
+    asked = await openai_clients.ask(served, lambda client: client.responses.create(**body))
+    assert [item.type for item in shown(asked.output)] == ["mcp_list_tools", "mcp_approval_request"]
+    assert asked.status == "completed"
+    request = shown(asked.output)[1]
+
+    def answer(*, approve: bool, background: bool = False) -> Any:
+        reply = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": approve}
+        more = {"input": [reply], "previous_response_id": asked.id, "tool_choice": "auto"}
+        return {**response_body(tools=[wanting], background=background), **more}
+
+    given = await openai_clients.ask(served, lambda client: client.responses.create(**answer(approve=True)))
+    call = shown(given.output)[0]
+    assert (call.type, call.approval_request_id, call.output) == (
+        "mcp_call",
+        request.id,
+        sum_of(call.arguments),
+    )
+    refused = await openai_clients.ask(
+        served, lambda client: client.responses.create(**answer(approve=False))
+    )
+    assert [item.type for item in shown(refused.output)] == ["message"]
+
+    def in_background(client: Any) -> list[Any]:
+        started = client.responses.create(**answer(approve=True, background=True), stream=True)
+        return list(started)
+
+    events = await openai_clients.ask(served, in_background)
+    ident = events[0].response.id
+    again = await openai_clients.ask(
+        served, lambda client: list(client.responses.retrieve(ident, stream=True))
+    )
+    assert [event.type for event in again] == [event.type for event in events]
+    assert "response.mcp_call.completed" in [event.type for event in again]
+    unknown = {"type": "mcp_approval_response", "approval_request_id": "other", "approve": True}
+    status = (await fetch(served.server, "POST", "/v1/responses", response_body(input=[unknown]))).status
+    assert status == 404
+
+
+async def test_messages_whole_and_streamed(served: Served) -> None:
+    tools = [
+        {"type": "mcp_toolset", "mcp_server_name": "toy"},
+        {"type": "mcp_toolset", "mcp_server_name": "gone"},
+    ]
+    body: dict[str, Any] = {
+        "model": "default",
+        "max_tokens": 60,
+        "messages": [{"role": "user", "content": QUESTION}],
+        "extra_body": {"tools": tools, "tool_choice": {"type": "any"}, "temperature": 0},
+    }
+    whole = await anthropic_clients.ask(served, lambda client: client.beta.messages.create(**body))
+    kinds = [block.type for block in whole.content]
+    assert kinds[0] == "text"
+    assert "No such file" in whole.content[0].text
+    streamed = await anthropic_clients.ask(
+        served, lambda client: list(client.beta.messages.create(**body, stream=True))
+    )
+    begun = [event.content_block for event in streamed if event.type == "content_block_start"]
+    assert [block.type for block in begun] == kinds
+    use, result = (whole.content[kinds.index(kind)] for kind in ("mcp_tool_use", "mcp_tool_result"))
+    assert (use.server_name, use.name, result.tool_use_id) == ("toy", "add", use.id)
+    assert result.content[0].text == str(use.input["a"] + use.input["b"])
+    assert (kinds[-1], whole.stop_reason) == ("text", "end_turn")
+    turn = [block.model_dump(exclude_none=True) for block in whole.content]
+    more = {"role": "user", "content": "Thank you."}
+    history = [*body["messages"], {"role": "assistant", "content": turn}, more]
+    again = {**body, "messages": history, "extra_body": {"tools": tools}}
+    assert await anthropic_clients.ask(served, lambda client: client.beta.messages.create(**again))
+
+
+async def test_chat_and_ollama_show_the_steps(served: Served) -> None:
+    body = openai_clients.body(
+        model="default",
+        messages=[{"role": "user", "content": QUESTION}],
+        max_tokens=60,
+        metadata={"mcp_servers": "toy"},
+        tool_choice="required",
+    )
+    whole = await openai_clients.ask(served, lambda client: client.chat.completions.create(**body))
+    listed, call, result = whole.choices[0].message.greenroom_steps
+    assert (listed["tools"], call["name"], result["output"]) == (["add"], "add", sum_of(call["arguments"]))
+    assert whole.choices[0].message.tool_calls is None
+    assert whole.choices[0].finish_reason == "stop"
+    chunks = await openai_clients.ask(
+        served, lambda client: list(client.chat.completions.create(**body, stream=True))
+    )
+    deltas = [choice.delta for chunk in chunks for choice in chunk.choices]
+    steps = [step for delta in deltas for step in getattr(delta, "greenroom_steps", None) or ()]
+    assert [step["type"] for step in steps] == ["tools_listed", "call", "result"]
+    assert openai_clients.streamed_text(chunks) == whole.choices[0].message.content
+    ollama = {
+        "model": "default",
+        "messages": body["messages"],
+        "metadata": {"mcp_servers": "toy"},
+        "stream": False,
+    }
+    answer = (await fetch(served.server, "POST", "/api/chat", {**ollama, "stream": False})).json()
+    assert answer["message"]["greenroom_steps"][0]["server"] == "toy"
+
+
+async def test_wrong_wishes_are_named(served: Served) -> None:
+    chat = {"model": "default", "messages": [openai_clients.USER]}
+    wishes: list[tuple[dict[str, Any], str]] = [
+        (response_body(tools=[{**MCP, "server_label": "other"}]), "may use gone, toy"),
+        (response_body(tools=[MCP, MCP]), "two MCP servers"),
+        (response_body(tools=[{**MCP, "require_approval": "perhaps"}]), "require_approval"),
+        (response_body(tools=[{**MCP, "allowed_tools": 3}]), "allowed_tools"),
+        (response_body(tools=[{**MCP, "server_url": "https://x.y/mcp"}]), "allow_mcp_urls"),
+        (response_body(max_tool_calls=0), "max_tool_calls"),
+        ({**chat, "metadata": {"mcp_servers": 3}}, "metadata.mcp_servers"),
+        ({**chat, "metadata": {"mcp_servers": "toy"}, "n": 2}, "`n` must be 1"),
+    ]
+    for body, said in wishes:
+        path = "/v1/responses" if "input" in body else "/v1/chat/completions"
+        answer = await fetch(served.server, "POST", path, body)
+        assert (answer.status, said in answer.json()["error"]["message"]) == (400, True), said
+    # Beyond this machine nobody may use a server by default.
+    body = {**chat, "metadata": {"mcp_servers": "toy"}}
+    afar = await fetch(served.server, "POST", "/v1/chat/completions", body, **{"X-Forwarded-For": "8.8.8.8"})
+    assert "may use no MCP servers" in afar.json()["error"]["message"]
+
+
+async def test_servers_named_by_address_obey_the_rules_and_their_secrets_stay() -> None:
+    settings = attrs.evolve(SETTINGS, allow_mcp_urls=True, inspect=10)
+    secret = "not-to-be-seen"
+    async with serving(settings) as served:
+        address = {**MCP, "authorization": secret, "headers": {"X-Key": secret}}
+        for url in ("http://127.0.0.1:9/mcp", "https://localhost/mcp", "https://u:p@example.org/mcp"):
+            body = response_body(tools=[{**address, "server_url": url}], tool_choice="auto")
+            answer = await fetch(served.server, "POST", "/v1/responses", body)
+            assert secret.encode() not in answer.body
+            if answer.status == 200:
+                assert "not public" in answer.json()["output"][0]["error"]
+                assert answer.json()["tools"][0]["authorization"] is None
+            else:
+                assert "server_url" in answer.json()["error"]["message"]
+        inspected = await fetch(served.server, "GET", "/admin/inspect?id=1")
+        assert inspected.status == 200
+        assert secret.encode() not in inspected.body
