@@ -13,10 +13,10 @@ from greenroom.http.answering.current_request import answer_id, request_client, 
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.tools.server_tools import ServerFinder
+from greenroom.http.answering.server_tools import ServerFinder
+from greenroom.http.anthropic.mcp_toolsets import message_loop
 from greenroom.http.anthropic.message_stream import MessageFormatter, asks_to_cache
 from greenroom.http.anthropic.messages_request import UNSUPPORTED, parse_messages_request
-from greenroom.http.anthropic.requests.mcp_toolsets import message_loop
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError

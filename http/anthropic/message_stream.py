@@ -224,7 +224,7 @@ def answer_blocks(parts: Iterable[AnswerPart], *, hides_reasoning: bool) -> tupl
     Args:
         hides_reasoning: True to send reasoning without its text.
     """
-    blocks = [block for part in worded_parts(parts) for block in _blocks(part, hides_reasoning)]
+    blocks = [block for part in worded_parts(parts) for block in _part_blocks(part, hides_reasoning)]
     return tuple(blocks) or (text_block(""),)
 
 
@@ -254,7 +254,7 @@ def mcp_use_id(call_id: str) -> str:
     return f"mcptoolu_{call_id.removeprefix('call_')}"
 
 
-def _blocks(part: AnswerPart, hides_reasoning: bool) -> list[dict[str, Any]]:
+def _part_blocks(part: AnswerPart, hides_reasoning: bool) -> list[dict[str, Any]]:
     match part:
         case CalledTool(call, result):
             return [mcp_use_block(call), *([] if result is None else [mcp_result_block(result)])]

@@ -19,8 +19,8 @@ from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, JSON, LINES, described
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.tools.server_tools import ServerFinder
-from greenroom.http.answering.tools.steps import STEPS, step_of, steps_of
+from greenroom.http.answering.server_tools import ServerFinder
+from greenroom.http.answering.tool_steps import STEPS, step_of, steps_of
 from greenroom.http.encoding.encoding import finite_logprob, json_bytes, timestamp
 from greenroom.http.ollama.request import (
     UNSUPPORTED,

@@ -11,8 +11,8 @@ import attrs
 
 from greenroom.http.answering.collecting import CollectedChoice
 from greenroom.http.answering.event_stream import news_members
+from greenroom.http.answering.tool_steps import STEPS, step_of, steps_of
 from greenroom.http.answering.tools import TextInputReader, text_of
-from greenroom.http.answering.tools.steps import STEPS, step_of, steps_of
 from greenroom.http.encoding.encoding import json_ascii, json_string
 from greenroom.http.openai.chunk_stream import (
     ChunkStream,

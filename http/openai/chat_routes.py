@@ -25,6 +25,7 @@ from greenroom.http.answering.request_parameters import (
     refuse_unsupported,
 )
 from greenroom.http.answering.route_services import RouteServices
+from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.answering.tools import (
     TOOL_CHOICE,
     ArgumentCheck,
@@ -35,7 +36,6 @@ from greenroom.http.answering.tools import (
     parse_allowed,
     parse_custom_tool,
 )
-from greenroom.http.answering.tools.server_tools import ServerFinder
 from greenroom.http.media.media_reader import MediaReader, unknown_file
 from greenroom.http.openai.chat_formatter import ChatFormatter, with_tools
 from greenroom.http.openai.chunk_stream import CHAT_PARAMETERS, DONE, UNSUPPORTED_IN_CHAT, without_no_limit

@@ -13,7 +13,7 @@ from greenroom.http.answering.current_request import add_notice
 from greenroom.http.answering.explanation_body import LEFT_OUT, signed_reasoning
 from greenroom.http.answering.tools import ArgumentCheck, custom_call
 from greenroom.http.media.media_reader import MediaReader, is_data_url, unknown_file
-from greenroom.http.responses.items.mcp_items import ServerCalls
+from greenroom.http.responses.mcp_items import ServerCalls
 from greenroom.http.responses.tools import definitions, parse_tools
 from greenroom.schemas.messages.messages import (
     MAX_TOOLS,

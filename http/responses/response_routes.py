@@ -29,10 +29,11 @@ from greenroom.http.answering.http_responses import json_response, stream_respon
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, STORED, described
 from greenroom.http.answering.request_parameters import ListQuery, parse_list_query
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.tools.server_tools import ServerFinder
+from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.responses.compaction import REQUEST, CompactionLimits, compacted, items_as_read
 from greenroom.http.responses.history_reader import HistoryReader
 from greenroom.http.responses.item_bodies import check_included, item_page
+from greenroom.http.responses.mcp_tools import response_loop
 from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.request_parser import (
     UNSUPPORTED,
@@ -40,7 +41,6 @@ from greenroom.http.responses.request_parser import (
     parse_prompt_request,
     parse_response_request,
 )
-from greenroom.http.responses.requests.mcp_tools import response_loop
 from greenroom.http.responses.response_object import usage_object
 from greenroom.http.responses.socket_session import answer_on_socket
 from greenroom.http.responses.stored_answer import (

@@ -22,12 +22,12 @@ from greenroom.http.answering.current_request import (
 from greenroom.http.answering.event_stream import Events, EventStream, wait_for_first_event
 from greenroom.http.answering.http_responses import stored_json_response, stream_response
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.tools.server_tools import ServerFinder
+from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.guard.byte_account import AnswerAccount
 from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
 from greenroom.http.responses.item_bodies import check_included, encrypt_reasoning
+from greenroom.http.responses.mcp_tools import response_loop
 from greenroom.http.responses.request_parser import ParsedResponseRequest
-from greenroom.http.responses.requests.mcp_tools import response_loop
 from greenroom.http.responses.response_object import (
     ResponseEcho,
     ResponseHead,

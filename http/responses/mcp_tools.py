@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.tools.server_tools import ServerFinder, loop_of
+from greenroom.http.answering.server_tools import ServerFinder, loop_of
 from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource

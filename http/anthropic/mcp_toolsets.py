@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from greenroom.http.answering.tools.server_tools import ServerFinder, loop_of
+from greenroom.http.answering.server_tools import ServerFinder, loop_of
 from greenroom.http.anthropic.conversation import TOOLSET
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid, missing
