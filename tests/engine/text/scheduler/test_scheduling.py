@@ -161,6 +161,20 @@ def test_a_burst_may_hold_up_those_who_decode_longer_than_one_prompt_may() -> No
     assert policy.budget(0.1) == policy.budget(6)
 
 
+def test_on_a_slow_machine_few_chunks_read_the_weights(folder: Path) -> None:
+    """As SmolLM2 with 135 million weights in bfloat16 takes on two cores: 85 ms, and 65 for each token."""
+    costs, chunks = StepCosts(), list[PrefillChunk]()
+    for _ in range(20):
+        costs.observe([(1, 40)], [], 150.0)
+        costs.observe([], [(1, 8, 0)], 85 + 65 * 8)
+    queue = PrefillQueue(loaded(folder)[0], PrefillPolicy(), costs, clock=lambda: 0.0)
+    queue.add(sequence("prompt", 61))
+    while not queue.pop_prefilled():
+        chunks += queue.advance(decode_ms=0.0)[1]
+    assert sum(tokens for _, tokens, _ in chunks) == 60
+    assert sum(85 + 65 * tokens for _, tokens, _ in chunks) <= 1.1 * (85 + 65 * 60)
+
+
 @pytest.mark.deep
 def test_both_ends_can_be_moved(folder: Path) -> None:
     policies = [PrefillPolicy(max_stall=stall, min_chunk=1) for stall in (1, 2, 4, 16)]

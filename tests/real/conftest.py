@@ -1,0 +1,70 @@
+"""Tests of real weights: `make real` fetches them, and runs these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import openai
+import pytest
+
+from greenroom.tests.support.servers.server_processes import serving
+
+HOME = Path(os.environ.get("REAL_MODELS", "no such folder"))
+T = TypeVar("T")
+Call = Callable[[openai.OpenAI], T]
+Ask = Callable[[Sequence[Call[Any]]], list[Any]]
+_skipped: dict[str, str] = {}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.real)
+            needed: Sequence[str] = getattr(item, "module").NEEDS  # noqa: B009 (not known to every item)
+            if missing := [name for name in needed if not (HOME / name).exists()]:
+                item.add_marker(pytest.mark.skip(reason=f"no {' and no '.join(missing)} in REAL_MODELS"))
+                _skipped[item.name] = ", ".join(missing)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    # The last line of the run, so that nobody takes it for a proof.
+    if _skipped and config.option.markexpr == "real":
+        missing = ", ".join(sorted(set(_skipped.values())))
+        print(f"\nSkipped {len(_skipped)} tests, since these models or recordings are not here: {missing}")
+
+
+@pytest.fixture(scope="session")
+def converted() -> None:
+    """SmolLM2 with 4 and with 8 bits, as mlx-lm converts it, is there too."""
+    from mlx_lm import convert
+
+    for bits in (4, 8):
+        folder = HOME / f"smollm2-{bits}bit"
+        if not (folder / "config.json").exists():
+            convert(str(HOME / "smollm2"), str(folder), quantize=True, q_bits=bits, q_group_size=64)
+
+
+@pytest.fixture(scope="session")
+def client(converted: None) -> Iterator[openai.OpenAI]:
+    """OpenAI's client of a server of all models that are there, in a process of its own."""
+    folders = [str(folder.parent) for folder in sorted(HOME.glob("[!.]*/config.json"))]
+    with (
+        serving(*folders) as server,
+        openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=0, timeout=900) as client,
+    ):
+        yield client
+
+
+@pytest.fixture
+def together(client: openai.OpenAI) -> Ask:
+    """`together(calls)` makes calls with the client at the same time."""
+
+    def ask(calls: Sequence[Call[Any]]) -> list[Any]:
+        with ThreadPoolExecutor(len(calls)) as threads:
+            return list(threads.map(lambda call: call(client), calls))
+
+    return ask

