@@ -29,7 +29,7 @@ export PYTHONDONTWRITEBYTECODE :=
 EXTRAS := --extra embeddings --extra mcp
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: bench run develop test deep seconds announce test-all test-slow soak browser real compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference lint types clean
+.PHONY: bench run develop test deep seconds announce test-all test-slow soak browser real compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference release-check install-check lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -94,9 +94,9 @@ compat: $(VENV)/developing-$(ACCELERATOR)
 attack: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.attack --seconds $(SECONDS) $(ARGS)
 
-# Faithfulness, attack and bench on the machine at hand, a Mac or one with CUDA, as one report: ARGS="--short".
+# The figures that other servers publish, of a model on this machine, as a table to paste: ARGS="--short --model FOLDER".
 on-device: $(VENV)/developing-$(ACCELERATOR)
-	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.on_device $(ARGS)
+	@PYTHONPATH=.src $(BIN)/python -m greenroom.tests.on_device $(ARGS)
 
 # What a stream waits beside hostile grammars, loads and first grammars at 152,000 tokens: ARGS="--only mixed".
 attack-vocabulary: $(VENV)/developing-$(ACCELERATOR)
@@ -129,6 +129,19 @@ pages: $(VENV)/developing-$(ACCELERATOR)
 # Settings, generation parameters, routes and commands: notes/configure.md, generation-parameters.md, guide.md.
 reference: $(VENV)/developing-$(ACCELERATOR)
 	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.reference.reference_tables
+
+# What a release would publish, in dist/: built, checked, and nothing sent anywhere.
+release-check: $(VENV)/developing-$(ACCELERATOR)
+	rm -rf dist && $(BIN)/uv build --quiet
+	$(BIN)/uv tool run --from "twine>=6,<7" twine check --strict dist/greenroom-*
+	$(BIN)/uv tool run --from "check-wheel-contents>=0.6,<0.7" check-wheel-contents dist/*.whl
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.packages.homebrew dist
+	@command -v ruby >/dev/null && ruby -c dist/greenroom.rb || echo "No Ruby: the formula's syntax is not checked."
+	@command -v brew >/dev/null && brew style dist/greenroom.rb || echo "No Homebrew: the formula's style is not checked."
+
+# The wheel of dist/ in new environments of each Python: its modules, pages and commands.
+install-check: $(VENV)/developing-$(ACCELERATOR)
+	PYTHONPATH=.src $(BIN)/python -m greenroom.tests.support.packages.installed_wheel dist $(VERSIONS)
 
 lint: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/ruff check .

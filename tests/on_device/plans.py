@@ -1,4 +1,4 @@
-"""Parts of a run on a device, as command lines with time limits."""
+"""Parts of a run on a device, as command lines."""
 
 from __future__ import annotations
 
@@ -15,33 +15,36 @@ class Plan:
     """The parameters of a run.
 
     Args:
+        model: Model whose figures are measured: a folder or a hub id.
+        row_options: Options of the table of figures.
+        checks: True to check faithfulness, and to attack a server, after the figures.
         kinds: Tiny models whose answers are compared with mlx-lm's; empty for all.
         attack_seconds: Duration of the attack in seconds, after its first measurements.
         attack_options: Further options of `make attack`.
-        model: Model to benchmark: a folder or a hub id.
-        bench_options: Options of the bench.
     """
 
+    model: str = _DEMO
+    row_options: tuple[str, ...] = ()
+    checks: bool = False
     kinds: tuple[str, ...] = ()
     attack_seconds: int = 1800
     attack_options: tuple[str, ...] = ()
-    model: str = _DEMO
-    bench_options: tuple[str, ...] = ("--scenario", "all")
 
     def parts(self) -> dict[str, list[str]]:
         """Return the command lines of the parts by name, in order of execution."""
-        module = [sys.executable, "-m", "greenroom.tests"]
-        faithfulness = [*module[:2], f"{module[2]}.on_device.faithfulness", *self.kinds]
+        module = [sys.executable, "-m"]
+        rows = [*module, "greenroom.tests.on_device.published_rows", self.model, *self.row_options]
+        faithfulness = [*module, "greenroom.tests.on_device.faithfulness", *self.kinds]
         seconds = ("--seconds", str(self.attack_seconds), "--seed", "1")
-        attack = [*module[:2], f"{module[2]}.attack", *seconds, *self.attack_options]
-        bench = [sys.executable, "-m", "greenroom.tests.bench", self.model, *self.bench_options]
-        return {"Faithfulness": faithfulness, "Attack": attack, "Bench": bench}
+        attack = [*module, "greenroom.tests.attack", *seconds, *self.attack_options]
+        checks = {"Faithfulness": faithfulness, "Attack": attack} if self.checks else {}
+        return {"Figures": rows, **checks}
 
 
 LONG = Plan()
 SHORT = Plan(
+    row_options=("--short",),
     kinds=("qwen3", "gemma3", "lfm2"),
     attack_seconds=30,
     attack_options=("--kind", "none", "--no-sweep"),
-    bench_options=("--concurrency", "1,8", "--repeats", "3", "--tokens", "32"),
 )

@@ -88,12 +88,24 @@ def _heading() -> str:
         "machine": facts["machine"],
         "system": " ".join(filter(None, (platform.system(), platform.mac_ver()[0] or platform.release()))),
         "Python": facts["python"],
+        "commit": _commit(),
         "device": device.type.name,
         **{f"device: {name}": value for name, value in sorted(mx.device_info(device).items())},
         **_versions(),
     }
     lines = ["# Greenroom on a device", "", "| | |", "|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows.items())]) + "\n"
+
+
+def _commit() -> str:
+    """Return the commit of this checkout, with a mark if files were changed since."""
+    command = ("git", "describe", "--always", "--dirty", "--abbrev=12")
+    try:
+        return subprocess.run(
+            command, cwd=_SOURCE.parent, capture_output=True, text=True, check=True
+        ).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return "no checkout"
 
 
 def _versions() -> dict[str, str]:

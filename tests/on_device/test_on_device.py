@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -15,10 +16,17 @@ from greenroom.tests.on_device.report import write_report
 from greenroom.tests.support.engines import schedules
 
 VERY_SHORT = Plan(
+    row_options=("--short",),
+    checks=True,
     kinds=("qwen3",),
     attack_seconds=1,
     attack_options=SHORT.attack_options,
-    bench_options=("--concurrency", "1", "--repeats", "1", "--tokens", "4"),
+)
+ROWS = (
+    *("first token, prompt of 2k", "prefill, prompt of 4k", "prefill, prompt of 64k"),
+    *("decode, 1 stream", "decode, 4 streams", "decode, 8 streams", "decode, 32 streams"),
+    *("first token, prefix of 2k again", "decode of a repeated text, without drafts"),
+    "decode of a repeated text, with drafts (lookup)",
 )
 
 
@@ -28,22 +36,28 @@ def test_a_report_has_the_device_the_versions_and_the_figures_of_each_part(tmp_p
     failed = write_report(VERY_SHORT, tmp_path / "report.md", said.append)
     report = (tmp_path / "report.md").read_text()
     assert not set(failed) - {"Attack"}, report  # the attack may find a busy machine too slow
-    assert said == ["Faithfulness ...", "Attack ...", "Bench ..."]
+    assert said == ["Figures ...", "Faithfulness ...", "Attack ..."]
     assert f"| mlx | {version('mlx')} |" in report
     assert "| device | cpu |" in report
+    assert re.search(r"^\| commit \| \S+ \|$", report, re.M)
     assert "| qwen3 | 20 | 0 | 0 |  |" in report
     assert " attacks in 1 s, " in report
-    assert "tokens/s" in report
+    figures = dict(re.findall(r"^\| ([^|]+) \| ([^|]+) \| [^|]+ \|$", report, re.M))
+    assert [name for name in figures if name in ROWS] == list(ROWS)
+    # The demo model has a context of 2,048 tokens.
+    assert {name for name in ROWS if figures[name] == "none"} == {
+        name for name in ROWS if re.search(r"\dk", name)
+    }
 
 
 def test_a_part_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
-    plan = Plan(("unheard-of",), 1, ("--unheard-of",), str(tmp_path / "unheard-of"))
+    plan = Plan(str(tmp_path / "unheard-of"), (), True, ("unheard-of",), 1, ("--unheard-of",))
     assert write_report(plan, tmp_path / "report.md", lambda text: None) == list(plan.parts())
     report = (tmp_path / "report.md").read_text()
     assert report.count("**failed**") == 3
     assert "| unheard-of | 0 | 0 | 0 | KeyError" in report
     assert "No such option '--unheard-of'" in report
-    assert report.endswith("Failed: Faithfulness, Attack, Bench.\n")
+    assert report.endswith("Failed: Figures, Faithfulness, Attack.\n")
 
 
 def test_an_answer_that_is_not_the_likeliest_is_a_failure(

@@ -39,6 +39,8 @@ NOT_RUN = {
     'make run EXTRAS="--extra mcp"': "installs packages from the network",
     "make run ACCELERATOR=cuda13": "installs packages from the network",
     "uv tool install .": "installs packages from the network",
+    "uv tool install greenroom": "works after the first release",
+    "uv tool install 'greenroom[cpu]'": "works after the first release",
     "uv tool install '.[cpu]'": "installs packages from the network",
     "pip install .": "installs packages from the network",
     "pip install '.[cpu]'": "installs packages from the network",

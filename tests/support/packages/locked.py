@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -48,30 +48,33 @@ def installed_on(system: str, python: str, *extras: str) -> Iterator[Requirement
 
 def has_wheel(requirement: Requirement, system: str, python: str) -> bool:
     """Return whether the lock has an installable wheel of a package."""
+    return wheel_of(requirement, system, python) is not None
+
+
+def wheel_of(requirement: Requirement, system: str, python: str) -> Mapping[str, str] | None:
+    """Return address and hash of the wheel that an installer prefers; None if there is none."""
     [pinned] = requirement.specifier
-    tags = _tags(system, python)
-    return any(tags & parse_wheel_filename(name)[3] for name in _wheels()[requirement.name, pinned.version])
-
-
-@cache
-def _wheels() -> Mapping[tuple[str, str], tuple[str, ...]]:
-    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
-    return {
-        (package["name"], package.get("version", "")): tuple(
-            wheel["url"].rpartition("/")[2] for wheel in package.get("wheels", ())
-        )
-        for package in packages
+    by_tag = {
+        tag: wheel
+        for wheel in _wheels()[requirement.name, pinned.version]
+        for tag in parse_wheel_filename(wheel["url"].rpartition("/")[2])[3]
     }
+    return next((by_tag[tag] for tag in _tags(system, python) if tag in by_tag), None)
 
 
 @cache
-def _tags(system: str, python: str) -> frozenset[Tag]:
+def _wheels() -> Mapping[tuple[str, str], Sequence[Mapping[str, str]]]:
+    packages = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    return {(package["name"], package.get("version", "")): package.get("wheels", ()) for package in packages}
+
+
+@cache
+def _tags(system: str, python: str) -> tuple[Tag, ...]:
+    """Return the tags of wheels that fit, the best first."""
     version = tuple(map(int, python.split(".")))
     platforms = list(mac_platforms((14, 0), "arm64")) if system == MAC else list(_linux_platforms(system))
     interpreter = f"cp{version[0]}{version[1]}"
-    return frozenset(
-        (*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms))
-    )
+    return (*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms))
 
 
 def _linux_platforms(system: str) -> Iterator[str]:
