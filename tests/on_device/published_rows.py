@@ -130,10 +130,9 @@ async def measure(model: str, plan: Plan) -> None:
             await table.row(title, "tokens/s", partial(table.decode, streams))
         await table.row("first token, prefix of 2k again", "s", partial(table.repeated, PROMPTS["2k"]))
         await table.row("decode of a repeated text, without drafts", "tokens/s", table.repeat_text)
+    options = ["--speculation", "lookup"]
     if plan.draft_model:
-        options = ("--speculation", "draft", "--draft-model", plan.draft_model)
-    else:
-        options = ("--speculation", "lookup")
+        options = ["--speculation", "draft", "--draft-model", plan.draft_model]
     async with opened(model, plan, options) as table:
         title = f"decode of a repeated text, with drafts ({plan.draft_model or 'lookup'})"
         await table.row(title, "tokens/s", table.repeat_text)

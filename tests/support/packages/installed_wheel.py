@@ -64,7 +64,16 @@ def check(wheel: Path, python: str, home: Path) -> str:
     version, modules = called("greenroom", "--version"), called("python", "-c", _EVERY_MODULE)
     count, *missing = modules.split()
     assert set(missing) <= _OF_EXTRAS, missing
-    command = [venv / "bin" / "python", "-m", "greenroom", "serve", "--port", "0", "--log-format", "json"]
+    command = [
+        str(venv / "bin" / "python"),
+        "-m",
+        "greenroom",
+        "serve",
+        "--port",
+        "0",
+        "--log-format",
+        "json",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=home, env=environment) as server:
         try:
             assert server.stderr is not None
@@ -88,7 +97,7 @@ def check(wheel: Path, python: str, home: Path) -> str:
 def _find(version: str) -> str:
     """Return a Python of a version: as `make test-all` finds it, else by the name that uv can download."""
     own = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
-    return shutil.which(f"python{version}") or (str(own[-1]) if own else version)
+    return str(own[-1]) if own else shutil.which(f"python{version}") or version
 
 
 def _read(address: str, body: bytes | None = None) -> bytes:
