@@ -19,7 +19,6 @@ import click
 from greenroom.http.command_table import COMMANDS, PLACES
 from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus, print_problem
-from greenroom.http.terminal.streams import drop_output
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -250,6 +249,8 @@ def main() -> None:
     except OSError as problem:
         if problem.errno not in _UNWRITABLE:
             raise
+        from greenroom.http.terminal.streams import drop_output
+
         drop_output()
         print_problem(click.ClickException(f"cannot write: {problem.strerror}"))
         status = ExitStatus.FAILED

@@ -1,4 +1,4 @@
-"""What a release needs, as far as nothing has to be published: the formula, the workflow, the documents."""
+"""The formula, the workflow and the documents of a release, of which nothing is published here."""
 
 from __future__ import annotations
 
