@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import pytest
 import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.model.model import Model
+from greenroom.actors.model.model import ImpossibleTransition, Lifecycle, Model
 from greenroom.actors.model.running_requests import Preparation
 from greenroom.actors.pool.tickets import Found, Granted, Lease
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.models.lifecycle import TRANSITIONS, ModelState
 from greenroom.schemas.protocols.model_protocol import (
     Generate,
     LoadFailed,
@@ -135,3 +137,27 @@ async def test_an_actor_that_begins_in_error_may_fail_once_more(settings: Settin
         assert reports == [LoadFailed(failed.problem)]
         model.send(Stop())
     assert await workers.close(60.0)
+
+
+IDLE, DOWNLOADING, WAITING, LOADING, READY, UNLOADING, ERROR = ModelState
+
+
+def test_states_follow_the_table_only() -> None:
+    life = Lifecycle()
+    for step in (WAITING, LOADING, DOWNLOADING, LOADING, READY, UNLOADING, IDLE):
+        life.to(step)
+    with pytest.raises(ImpossibleTransition, match="idle to ready"):
+        life.to(READY)
+    assert life.state is IDLE
+
+
+def test_the_page_for_operators_shows_the_same_table() -> None:
+    page = (Path(__file__).parents[3] / "notes" / "actors.md").read_text(encoding="utf-8")
+    section = page.partition("## The life of a model\n")[2].partition("\n## ")[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in section.splitlines()
+        if line.startswith("| `")
+    ]
+    shown = {row[0].strip("`"): {name.strip(" `") for name in row[2].split(",")} for row in rows}
+    assert shown == {str(state): set(map(str, after)) for state, after in TRANSITIONS.items()}

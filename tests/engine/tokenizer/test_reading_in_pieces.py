@@ -1,110 +1,203 @@
-"""A large tokenizer loaded in pieces equals the one that the library loads at once."""
+"""Tokenization of long text in pieces: the same tokens, and little more work."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, normalizers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
+from greenroom.engine.adapters.context_limits import collect_tokens
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.tokenizer import reading_in_pieces
-from greenroom.engine.tokenizer.detokenizer import Vocabulary
-from greenroom.engine.tokenizer.reading_in_pieces import read_backend
-from greenroom.engine.tokenizer.tokenizer import load_tokenizer
-from greenroom.tests.support.models.tiny_models import TOKENIZER, make_tokenizer
+from greenroom.engine.tokenizer import tokenizer as text_encoder
+from greenroom.engine.tokenizer.reading_in_pieces import encode_in_pieces
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer, load_tokenizer
+from greenroom.schemas.problems import ProblemError
 
-TEXT = "def f(x):\n    return 'grün 你好' <|im_end|> NAME<|x|> again"
-
-
-@pytest.fixture(autouse=True)
-def every_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Load small files in pieces too."""
-    import_text_libraries()
-    monkeypatch.setattr(reading_in_pieces, "_LARGE", 0)
-
-
-def changed(**changes: Any) -> dict[str, Any]:
-    """Return the tiny tokenizer's document with other fields of its model."""
-    document: dict[str, Any] = json.loads(TOKENIZER.read_text())
-    document["model"] |= changes
-    return document
-
-
-def with_added_tokens() -> dict[str, Any]:
-    tokenizer = Tokenizer.from_file(str(TOKENIZER))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.add_tokens([AddedToken("name", normalized=True, single_word=True), AddedToken("<|y|>")])
-    tokenizer.add_special_tokens([AddedToken("<|x|>", lstrip=True, rstrip=True)])
-    tokenizer.add_tokens([AddedToken("  again")])
-    tokenizer.enable_truncation(max_length=64)
-    tokenizer.enable_padding(length=32)
-    document: dict[str, Any] = json.loads(tokenizer.to_str())
-    return document
-
-
-OLDER = {"merges": [" ".join(pair) for pair in changed()["model"]["merges"]]}
-
-
-@pytest.mark.parametrize(
-    "document",
-    [
-        changed(),
-        changed(byte_fallback=True, fuse_unk=True, unk_token="!", ignore_merges=True, dropout=0.0),
-        changed(continuing_subword_prefix="", end_of_word_suffix=""),
-        changed(**OLDER),
-        with_added_tokens(),
-        json.loads(Tokenizer(models.Unigram([("a", -1.0), ("b", -2.0)], unk_id=0)).to_str()),
-        json.loads(Tokenizer(models.WordPiece({"a": 0, "[UNK]": 1})).to_str()),
-    ],
-    ids=["plain", "options", "empty affixes", "older form", "added tokens", "unigram", "word pieces"],
+_PAGES = sorted((Path(__file__).parents[3] / "notes" / "decisions").glob("*.md"))
+PROSE = "".join(page.read_text(encoding="utf-8") for page in _PAGES) * 12
+_LLAMA_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+    r"|\s+(?!\S)|\s+"
 )
-def test_it_is_the_same_as_read_at_once(document: dict[str, Any], tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(document, ensure_ascii=False))
-    at_once, in_pieces = Tokenizer.from_file(str(path)), read_backend(str(path))
-    assert json.loads(in_pieces.to_str()) == json.loads(at_once.to_str())
-    assert in_pieces.encode(TEXT).ids == at_once.encode(TEXT).ids
-    assert in_pieces.get_vocab() == at_once.get_vocab()
+_NUMBERS_FROM_THEIR_END = r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))|" + _LLAMA_WORDS
 
 
-def test_a_file_that_is_no_tokenizer_fails_as_it_does_at_once(tmp_path: Path) -> None:
-    for text in ("[", "[]", "{}", '{"model": 1}', '{"model": {"type": "BPE", "vocab": 1, "merges": []}}'):
-        path = tmp_path / "tokenizer.json"
-        path.write_text(text)
-        with pytest.raises(Exception, match=r".+") as at_once:
-            Tokenizer.from_file(str(path))
-        with pytest.raises(type(at_once.value), match=re.escape(str(at_once.value))):
-            read_backend(str(path))
+def byte_level(words: str | None) -> Tokenizer:
+    """Return the parts of GPT-2's tokenizer, or with its word pattern Llama 3's and Qwen's."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.NFC()
+    whole = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words is None)
+    split = [pre_tokenizers.Split(Regex(words), "isolated")] if words else []
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*split, whole])
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
 
 
-@pytest.mark.parametrize("tokenizer_class", ["PreTrainedTokenizerFast", "Qwen2Tokenizer"])
-def test_a_model_folder_is_loaded_the_same(
-    tokenizer_class: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make_tokenizer(tmp_path)
-    config = tmp_path / "tokenizer_config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), "tokenizer_class": tokenizer_class}))
+def sentence_piece(model: models.Model, scheme: str | None) -> Tokenizer:
+    """Return the parts of Llama 2's and Mistral's tokenizers, or of Gemma's and T5's."""
+    tokenizer = Tokenizer(model)
+    if scheme is None:
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    return tokenizer
+
+
+RUNS = (
+    *(
+        "a",
+        "ab",
+        "aab",
+        " ",
+        "\n",
+        "\n ",
+        " \n",
+        "\r\n ",
+        "\t",
+        "0",
+        "1234567",
+        "1 ",
+        "12,",
+        "-",
+        "!?",
+        "x y",
+    ),
+    *(
+        "\u4e2d",
+        "\u4e2d\u6587\u5b57",
+        "\u30ab\u30ca",
+        "e\u0301",
+        "\u0301",
+        "\u0323\u0301",
+        "\u1100\u1161\u11a8",
+    ),
+    *("\U0001f44d\U0001f3fd", "\U0001f468\u200d\U0001f469", " \U0001f600", "\u00a0", "\u0915\u094d", "it's "),
+    *("<|im_end|>", "<|im_"),
+)
+"""Units of repetitive texts in which no position is like the end of a word or a line."""
+
+MAKERS: dict[str, Any] = {
+    "bytes": lambda: byte_level(None),
+    "bytes split": lambda: byte_level(_LLAMA_WORDS),
+    "bytes, numbers from their end": lambda: byte_level(_NUMBERS_FROM_THEIR_END),
+    "words begin with spaces": lambda: sentence_piece(models.BPE(unk_token="<unk>"), "first"),
+    "no words": lambda: sentence_piece(models.BPE(unk_token="<unk>"), None),
+    "unigram": lambda: sentence_piece(models.Unigram(), "always"),
+}
+
+
+@pytest.fixture(params=MAKERS, scope="module")
+def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ChatTokenizer:
+    """Return a tokenizer of each kind, trained on a little text."""
+    tmp_path = tmp_path_factory.mktemp("tokenizer")
+    made = MAKERS[request.param]()
+    special = ["<unk>", "<s>", "</s>", "<|im_end|>"]
+    trainer = trainers.UnigramTrainer if request.param == "unigram" else trainers.BpeTrainer
+    options: dict[str, Any] = {"vocab_size": 700, "special_tokens": special, "show_progress": False}
+    if request.param == "unigram":
+        options["unk_token"] = "<unk>"
+    if "bytes" in request.param:
+        options["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+    runs = [run * length for run in RUNS for length in (2, 4, 8, 33)]
+    made.train_from_iterator([*PROSE[:30_000].splitlines(keepends=True), *runs], trainer(**options))
+    made.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+    )
+    made.save(str(tmp_path / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>"}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     (tmp_path / "config.json").write_text("{}")
-    in_pieces = load_tokenizer(tmp_path)
-    monkeypatch.setattr(reading_in_pieces, "_LARGE", 1 << 40)
-    at_once = load_tokenizer(tmp_path)
-    for name in ("has_thinking", "think_start", "think_end", "has_tool_calling", "tool_call_start"):
-        assert getattr(in_pieces.wrapped, name) == getattr(at_once.wrapped, name)
-    assert in_pieces.wrapped.has_thinking
-    assert type(in_pieces.wrapped._detokenizer) is type(at_once.wrapped._detokenizer)
-    assert in_pieces.eos_token_ids == at_once.eos_token_ids
-    assert in_pieces.wrapped.backend_tokenizer.to_str() == at_once.wrapped.backend_tokenizer.to_str()
-    assert list(in_pieces.encode_prompt(TEXT)) == list(at_once.encode_prompt(TEXT))
+    import_text_libraries()
+    return load_tokenizer(tmp_path)
 
 
-def test_a_vocabulary_is_looked_up_and_listed_with_its_gaps() -> None:
-    tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 2, "c": 7}, unk_token="a"))
-    tokenizer.add_special_tokens(["<d>"])
-    vocabulary = Vocabulary(tokenizer)
-    assert dict(vocabulary) == tokenizer.get_vocab(with_added_tokens=True)
-    assert "<d>" in vocabulary
-    assert vocabulary.get("e") is None
+TEXTS = {
+    "prose": PROSE[:100_000],
+    "one line": PROSE[:100_000].replace("\n", " "),
+    "control tokens": "a<|im_end|>" * 9_000,
+    "no spaces": "".join(Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789/+", k=100_000)),
+    "indented": "\t\tif (a) {\r\n\r\n      b();\r\n" * 4000,
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_pieces_have_the_tokens_of_the_whole(tokenizer: ChatTokenizer, text: str) -> None:
+    backend = tokenizer.wrapped._tokenizer._tokenizer
+    for special, pieces in (
+        (True, tokenizer.encode_prompt(text)),
+        (False, tokenizer.encode_rendered(text)),
+    ):
+        found = list(pieces)
+        assert len(found) > 1
+        whole = backend.encode_batch_fast([text], add_special_tokens=special)[0].ids
+        assert list(chain.from_iterable(found)) == whole
+
+
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split texts of several thousand characters as longer ones are."""
+    monkeypatch.setattr(text_encoder, "PIECE", 2_048)
+    monkeypatch.setattr(reading_in_pieces, "PIECE", 2_048)
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_runs_are_parted_only_where_the_whole_is(tokenizer: ChatTokenizer) -> None:
+    backend = tokenizer.wrapped._tokenizer._tokenizer
+    random = Random(5)
+    texts = ["x " + run * (3_000 // len(run)) for run in RUNS]
+    texts += [
+        "".join(random.choice(RUNS) * random.choice((1, 100, 2_000)) for _ in range(3)) for _ in range(8)
+    ]
+    for text in texts:
+        whole = backend.encode_batch_fast([text], add_special_tokens=False)[0].ids
+        assert list(chain.from_iterable(tokenizer.encode_rendered(text))) == whole, text[:40]
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_a_number_is_not_parted_where_its_end_says_how_it_is_read() -> None:
+    def from_the_end(text: str) -> list[int]:
+        return [int(digits[::-1]) for digits in re.findall("...?.?", text[::-1])][::-1]
+
+    number = "1234567" * 1_000
+    whole = from_the_end(number)
+    assert list(chain.from_iterable(encode_in_pieces(number, from_the_end, from_the_end))) == whole
+
+
+@pytest.mark.usefixtures("short_pieces")
+def test_what_cannot_be_parted_is_refused_when_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading_in_pieces, "LONGEST_PIECE", 8_192)
+    taken: list[int] = []
+
+    def as_one(text: str) -> list[int]:
+        taken.append(len(text))
+        return [hash(text)]
+
+    with pytest.raises(ProblemError, match="8192 characters in a row that cannot be tokenized apart"):
+        list(encode_in_pieces("1" * 20_000, as_one, as_one))
+    assert max(taken) <= 8_192
+    assert len(list(encode_in_pieces("1" * 4_000, as_one, as_one))) == 1
+
+
+def test_a_text_that_cannot_fit_is_not_tokenized_to_its_end() -> None:
+    taken = 0
+
+    def pieces() -> Iterator[list[int]]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield [0] * 100
+
+    with pytest.raises(ProblemError, match="resulted in 1100 tokens"):
+        collect_tokens(pieces(), 10**7, 1000)
+    assert taken == 11
+    exactly = ([0] * 100 for _ in range(50))
+    with pytest.raises(ProblemError, match="resulted in 5000 tokens"):
+        collect_tokens(exactly, 10**5, 1000)

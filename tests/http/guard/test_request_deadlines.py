@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from greenroom.http.guard.request_deadlines import parse_request_timeouts
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.http.guard.keys.test_revoked_streams import STREAMS
+from greenroom.tests.http.guard.test_revoked_streams import STREAMS
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import connected, fetch, serving
 from greenroom.tests.support.servers.server_processes import run_greenroom

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import attrs
 import click
 import pytest
 from click.testing import CliRunner
 
+from greenroom.http.command_line import EngineModels
+from greenroom.http.commands.serve import FLAGS, command
 from greenroom.http.settings.check_value import FIELDS, check_value
 from greenroom.http.settings.sources import BadSettingError, settings_options
-from greenroom.schemas.settings.settings import ModelSettings, Settings
+from greenroom.schemas.settings.settings import GROUPS, ModelSettings, Settings
 
 ALL = tuple(FIELDS)
 
@@ -226,3 +231,18 @@ def test_sizes_may_have_units(written: Any, size: int) -> None:
 def test_what_is_no_size_is_refused_in_words(written: Any) -> None:
     with pytest.raises(ValueError, match="bytes, or a size such as 8GB or 512MiB"):
         check_value("memory_bytes", written)
+
+
+def test_every_flag_of_serve_stands_in_one_group() -> None:
+    groups = chain.from_iterable(GROUPS.values())
+    grouped = Counter(field.name for group in groups for field in attrs.fields(group))
+    assert set(grouped) == {*FLAGS, "models"}
+    assert set(grouped.values()) == {1}
+
+
+def test_the_help_lists_the_groups_and_shows_sizes_as_people_write_them() -> None:
+    shown = CliRunner().invoke(command, ["--help"], obj=EngineModels(), terminal_width=100).output
+    titles = [line.rstrip(":") for line in shown.splitlines() if line.endswith(":") and line[0].isupper()]
+    assert [title for title in titles if title in GROUPS] == list(GROUPS)
+    assert "default: 1GiB" in shown
+    assert "--config" in shown[shown.index("Other options:") :]

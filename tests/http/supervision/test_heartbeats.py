@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import queue
 import select
+import socket
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import trio
 
 from greenroom.actors.core.worker_thread import Activity
 from greenroom.http.supervision.beat import Beat, parse_beat
-from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
+from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe, Systemd
 
 INTERVAL = 0.02
 
@@ -92,3 +95,64 @@ def test_a_parent_that_does_not_read_never_blocks_a_child() -> None:
 @pytest.mark.parametrize("models", [("org/name",), ("ä" * 250, "b" * 250)])
 def test_names_arrive_as_they_are(models: tuple[str, ...]) -> None:
     assert parse_beat(Beat("serving", busy=models).to_line()) == Beat("serving", busy=models)
+
+
+@pytest.fixture(params=["path", "abstract"])
+def receiver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, socket.socket]]:
+    """Yield the value of NOTIFY_SOCKET, and the socket behind it."""
+    if request.param == "abstract" and not os.path.exists("/proc/net/unix"):
+        pytest.skip("only Linux has abstract names")
+    name = f"@greenroom-{os.getpid()}" if request.param == "abstract" else str(tmp_path / "s")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.bind(name.replace("@", "\0") if name.startswith("@") else name)
+        sock.settimeout(10)
+        yield name, sock
+
+
+def test_messages_arrive_in_one_datagram_and_no_child_inherits_the_socket(
+    receiver: tuple[str, socket.socket],
+) -> None:
+    name, sock = receiver
+    environment = {"NOTIFY_SOCKET": name, "HOME": "/"}
+    systemd = Systemd(environment)
+    assert environment == {"HOME": "/"}
+    systemd.tell("READY=1", "STATUS=Serving\nREADY=0")
+    assert sock.recv(4096) == b"READY=1\nSTATUS=Serving READY=0"
+
+
+def test_signs_of_life_extend_the_limit_while_a_library_is_imported(
+    receiver: tuple[str, socket.socket],
+) -> None:
+    name, sock = receiver
+    systemd = Systemd({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "15000000", "WATCHDOG_PID": str(os.getpid())})
+    assert systemd.watchdog_seconds == 15.0
+    for beat in (
+        Beat("serving"),
+        Beat("serving", importing=True),
+        Beat("serving", importing=True),
+        Beat("serving"),
+    ):
+        systemd.send(beat)
+    assert [sock.recv(4096) for _ in range(4)] == [
+        b"WATCHDOG=1",
+        b"WATCHDOG_USEC=60000000\nWATCHDOG=1",
+        b"WATCHDOG=1",
+        b"WATCHDOG_USEC=15000000\nWATCHDOG=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    "variables", [{}, {"WATCHDOG_USEC": "1000"}, {"NOTIFY_SOCKET": "/s", "WATCHDOG_USEC": "x"}]
+)
+def test_without_a_watchdog_nothing_is_watched(variables: dict[str, str]) -> None:
+    assert Systemd(dict(variables)).watchdog_seconds is None
+
+
+def test_a_watchdog_of_another_process_is_not_ours(receiver: tuple[str, socket.socket]) -> None:
+    name, _ = receiver
+    systemd = Systemd({"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"})
+    assert systemd.watchdog_seconds is None
+
+
+def test_a_socket_that_is_gone_does_no_harm(tmp_path: Path) -> None:
+    Systemd({"NOTIFY_SOCKET": str(tmp_path / "gone")}).tell("READY=1")

@@ -12,7 +12,14 @@ import attrs
 import pytest
 
 from greenroom.http.settings.check_value import FIELDS
-from greenroom.schemas.settings.settings import ModelSettings, Settings
+from greenroom.schemas.settings.settings import (
+    RELOADABLE,
+    ModelSettings,
+    Settings,
+    Source,
+    compare,
+    opens_otherwise,
+)
 
 TESTS = Path(__file__).resolve().parents[2]
 
@@ -144,3 +151,61 @@ def test_every_setting_has_a_test_from_the_setting_to_its_effect() -> None:
 def test_a_program_is_told_the_setting_that_is_wrong(given: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
         Settings(**given)
+
+
+TABLES = (
+    ("org/*", ModelSettings(kv_bits=4, ttl=60.0, pinned=True)),
+    ("*", ModelSettings(kv_bits=8, ttl=30.0, temperature=0.5)),
+    ("org/model", ModelSettings(ttl=10.0, pinned=False)),
+)
+
+
+def test_a_full_name_beats_a_pattern_and_the_first_pattern_the_second() -> None:
+    settings = Settings(model_settings=TABLES)
+    assert settings.of_model("org/model") == ModelSettings(kv_bits=4, ttl=10.0, pinned=False, temperature=0.5)
+    assert settings.of_model("org/other") == ModelSettings(kv_bits=4, ttl=60.0, pinned=True, temperature=0.5)
+    assert settings.of_model("local") == ModelSettings(kv_bits=8, ttl=30.0, temperature=0.5)
+    assert Settings().of_model("local") == ModelSettings()
+
+
+def test_a_models_settings_take_the_place_of_the_servers() -> None:
+    settings = Settings(temperature=1.0, max_context=4096, model_settings=TABLES)
+    applied = settings.applied_to("org/model")
+    assert (applied.temperature, applied.kv_bits, applied.max_context) == (0.5, 4, 4096)
+    assert Settings(temperature=1.0).applied_to("org/model") == Settings(temperature=1.0)
+
+
+def test_every_reloadable_setting_exists() -> None:
+    assert set(RELOADABLE) <= attrs.fields_dict(Settings).keys()
+
+
+def test_only_what_can_be_taken_in_comes_into_force() -> None:
+    before = Settings(port=8000, log_level="info", origins=(("port", "file"),))
+    origins: tuple[tuple[str, Source], ...] = (("log_level", "file"),)
+    read = Settings(port=9000, log_level="debug", allowed_hosts=("a.example",), origins=origins)
+    change = compare(before, read)
+    assert change.applied == ("allowed_hosts", "log_level")
+    assert change.needs_restart == ("port",)
+    assert (change.settings.port, change.settings.log_level) == (8000, "debug")
+    assert dict(change.settings.origins) == {"port": "file", "log_level": "file"}
+
+
+def test_equal_settings_are_no_change() -> None:
+    change = compare(Settings(), Settings(origins=(("port", "flag"),)))
+    assert (change.applied, change.needs_restart) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        (ModelSettings(kv_bits=8), True),
+        (ModelSettings(tool_parser="hermes"), True),
+        (ModelSettings(alias=("other",)), False),
+        (ModelSettings(ttl=5.0, pinned=True, preload=True), False),
+        (ModelSettings(), False),
+    ],
+)
+def test_a_model_is_opened_anew_for_what_it_was_opened_with(changed: ModelSettings, expected: bool) -> None:
+    before, now = Settings(), Settings(model_settings=(("one", changed),))
+    assert opens_otherwise(before, now, "one") is expected
+    assert opens_otherwise(before, now, "another") is False
