@@ -216,7 +216,7 @@ async def _obey_hang_ups(
     """
     import trio
 
-    from greenroom.http.process.shutdown import Terminal
+    from greenroom.http.process.hang_up import Terminal
     from greenroom.schemas.logs import get_logger
     from greenroom.schemas.problems import ProblemError
 

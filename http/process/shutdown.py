@@ -177,25 +177,6 @@ def _dispatch(library: ctypes.CDLL, exit_now: ctypes.c_void_p, nanoseconds: int,
     library.dispatch_after_f(when, library.dispatch_get_global_queue(0, 0), status, exit_now)
 
 
-class Terminal:
-    """The terminal at which this process was started; none if the process ignores its end, as under nohup."""
-
-    def __init__(self) -> None:
-        self._watched = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
-
-    @property
-    def is_gone(self) -> bool:
-        return self._watched and not _has_terminal()
-
-
-def _has_terminal() -> bool:
-    try:
-        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
-    except OSError:
-        return False
-    return True
-
-
 _MACOS_OPEN_MAX = 10_240
 """Largest soft limit of macOS, even if the hard limit is infinite (`OPEN_MAX` in its `setrlimit(2)`)."""
 

@@ -158,7 +158,7 @@ def test_a_reader_that_has_gone_stops_nobody() -> None:
 
 def test_a_reader_that_stops_stops_nobody_and_hears_of_what_it_missed() -> None:
     program = BEGIN.format(format="json", level="info") + (
-        "from greenroom.http.process import line_sink\nline_sink.PATIENCE = 0.1\n"
+        "from greenroom.http.process import log_configuration as sink\nsink.PATIENCE = 0.1\n"
         "for n in range(3000): log.info('x' * 5000, n=n)\nos.write(1, b'alive')\n"
         "sys.stdin.readline()\nlog.info('again')"
     )

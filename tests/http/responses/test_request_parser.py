@@ -300,7 +300,6 @@ def test_messages_of_chats_are_taken_too() -> None:
         ({"context_management": [{"type": "compaction"}]}, "context_management"),
         ({"service_tier": "priority"}, "service_tier"),
         ({"stream_options": {"include_obfuscation": 1}}, "stream_options.include_obfuscation"),
-        ({"tools": [{"type": "mcp", "server_label": "s"}]}, "tools[0].type"),
         ({"tools": [{"name": "look"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "name": ""}]}, "tools[0].name"),
         ({"tools": [FUNCTION, FUNCTION]}, "tools[1].name"),

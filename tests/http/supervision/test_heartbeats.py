@@ -16,7 +16,8 @@ import trio
 
 from greenroom.actors.core.worker_thread import Activity
 from greenroom.http.supervision.beat import Beat, parse_beat
-from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe, Systemd
+from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
+from greenroom.http.supervision.systemd import Systemd
 
 INTERVAL = 0.02
 

@@ -42,12 +42,12 @@ LARGE_BYTES = 8 << 20
 PROGRAM = """
 import ctypes, os, sys, time
 from greenroom.http.command_line import main
-from greenroom.http.supervision import supervise
+from greenroom.http.supervision import supervisor
 from greenroom.http.supervision.beat import VARIABLE
 from greenroom.http.supervision.beat import SilenceLimits
 
 orders, *arguments = sys.argv[1:]
-supervise.SilenceLimits = lambda: SilenceLimits(serving=2.0)
+supervisor.SilenceLimits = lambda: SilenceLimits(serving=2.0)
 
 def obey():
     try:
