@@ -111,12 +111,14 @@ def test_the_tables_of_the_terminal() -> None:
     request = {"id": "req_1", "model": "org/other", "state": "running", "seconds": 3.25, "rows": [row]}
     waiting = {**request, "id": "req_2", "state": "waiting", "rows": []}
     file = io.StringIO()
-    look = {"models": [model], "requests": [request, waiting]}
+    tools = {"label": "ti\x1bme", "state": "open", "tools": ["now"], "calls": 2, "failures": 1, "error": ""}
+    look = {"models": [model], "requests": [request, waiting], "mcp": [tools]}
     Console(file=file, width=100, no_color=True).print(tables(look))
     lines = [line.split() for line in file.getvalue().splitlines() if line.strip()]
     assert lines[1] == ["org/na\\x1b]me[it]", "loading", "42%", "2.5", "GB", "0", "1"]
     assert lines[3] == ["req_1", "org/other", "decode", "1200", "1024", "77", "3.2"]
     assert lines[4] == ["req_2", "org/other", "waiting", "3.2"]
+    assert lines[6] == ["ti\\x1bme", "open", "1", "2", "1"]
     assert "\x1b" not in file.getvalue()
 
 
