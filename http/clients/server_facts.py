@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import signal
 import socket
 import ssl
 import subprocess
@@ -12,6 +13,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -204,16 +206,24 @@ def own_server(model: str | None, log: Path) -> Iterator[RunningServer]:
     """
     command = [sys.executable, "-m", "greenroom.http.command_line", "serve", "--port", "0"]
     log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with log.open("wb") as file:
-        # In a session of its own: the interrupts of the terminal are the client's.
-        process = subprocess.Popen(
-            [*command, *([model] if model else [])],
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            start_new_session=True,
-        )
+    # A signal amid the start would leave a server whose process id nobody knows yet.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGHUP})
     try:
+        with log.open("wb") as file:
+            # In a session of its own: the interrupts of the terminal are the client's.
+            process = subprocess.Popen(
+                [*command, *([model] if model else [])],
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,
+                preexec_fn=partial(signal.pthread_sigmask, signal.SIG_SETMASK, mask),
+            )
+    except OSError:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        raise
+    try:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         yield _wait_for(process, log)
     finally:
         process.terminate()

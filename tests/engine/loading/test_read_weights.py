@@ -29,10 +29,10 @@ from greenroom.tests.support.models.tiny_models import TinyModel
 
 LOADERS = (
     "loading.load_model",
-    "encoding.rerank.load_reranker",
-    "sound.speech.open_speech_engine",
-    "sound.transcription.open_transcription_engine",
-    "encoding.embeddings.open_embedding_engine",
+    "encoding.rerankers",
+    "sound.speech.speech_engine",
+    "sound.transcription.transcription_engine",
+    "encoding.embedding_model",
 )
 
 

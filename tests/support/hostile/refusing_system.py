@@ -7,7 +7,7 @@ import runpy
 import sys
 from pathlib import Path
 
-LAUNCHER = Path(__file__).resolve().parents[3] / "engine" / "media" / "processes" / "limited_process.py"
+LAUNCHER = Path(__file__).resolve().parents[3] / "engine" / "media" / "limited_process.py"
 
 
 def main() -> None:
