@@ -1,4 +1,4 @@
-"""A worker thread with a stack large enough for recursion in native code."""
+"""A worker thread with a stack for recursion in native code, its heartbeat, and its replacements."""
 
 from __future__ import annotations
 

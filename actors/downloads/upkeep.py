@@ -1,4 +1,4 @@
-"""Deletion of a model's files, after it was unloaded."""
+"""Deletion of a model's files after it was unloaded, and the probe of a model that was just fetched."""
 
 from __future__ import annotations
 

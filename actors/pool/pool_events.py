@@ -1,4 +1,4 @@
-"""The events that change the pool's state, as data."""
+"""The events that change the pool's state, as data, and the function that applies one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state from which the pool decides: frozen data, which only events change (`apply_event`)."""
+"""The state from which the pool decides, and its decisions: frozen data, which only events change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Status updates for requests that wait for a model."""
+"""Status updates, time-outs and refusals of requests that wait for a model."""
 
 from __future__ import annotations
 

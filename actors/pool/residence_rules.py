@@ -1,4 +1,4 @@
-"""The times that models stay in memory: the operator's settings, and the wishes of their users."""
+"""The times that models stay in memory, by settings and wishes of users, and how often they may restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The queue of requests that wait for a model: turns by client, arrival and priority."""
+"""The queue of requests that wait for a model (turns by client, arrival, priority), and the lease granted."""
 
 from __future__ import annotations
 

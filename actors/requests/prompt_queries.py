@@ -1,4 +1,4 @@
-"""Requests to a model that need neither weights nor a slot: token counts and rendered prompts."""
+"""Requests to a model that need no slot: token counts, rendered prompts, and changed settings."""
 
 from __future__ import annotations
 

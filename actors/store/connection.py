@@ -1,4 +1,4 @@
-"""A connection to the database, used by one thread."""
+"""A connection to the database, used by one thread: statements, room on the disk, and the first check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of conversations, with their metadata and items."""
+"""The table of conversations, with their metadata and items, and the history that a response continues."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of API keys: their digests and rights. Revoked keys stay, so that they still lock the server."""
+"""The tables of API keys (digests and rights) and of the server's secrets."""
 
 from __future__ import annotations
 

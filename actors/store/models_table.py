@@ -1,4 +1,4 @@
-"""The table of probed capabilities: a row for each model, with a column for each field."""
+"""The tables of what is known about models: probed capabilities, and measured working space."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a prompt against the context length, and the number of tokens left for the answer."""
+"""Checks of a prompt against the context length, and the positions at which caches are kept."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ _HASHED_NAME = re.compile(r"image_([0-9a-f]{8,64})(?:\..*)?")
 
 
 class ImageNumbers:
-    """Image numbers of one conversation: those in tables, then others in order of first appearance.
+    """Numbers the images of one conversation: as tables in it say, then in order of first appearance.
 
     Equal content always has the same number, and no other image has it, whatever tables say.
 

@@ -1,4 +1,4 @@
-"""Rendering of a chat request as the model's prompt text."""
+"""Rendering of a chat request as the model's prompt text, with its system messages in one place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Context length of a model, from the various places in which its files may state it."""
+"""The context length in a model's configuration, and a check for its vision weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loading an encoder with mlx-vlm's code for its architecture."""
+"""Loading an encoder with the code of mlx-vlm or of the extra mlx-embeddings."""
 
 from __future__ import annotations
 

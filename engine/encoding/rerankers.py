@@ -1,4 +1,4 @@
-"""Cross-encoders, which read query and document together and classify the pair."""
+"""Loaded rerankers: cross-encoders, which classify a pair, and generative ones, which answer yes or no."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schemas of single arguments, split into string values and all other values."""
+"""Grammars of single arguments: from their schemas, as text, or in a client's own syntax."""
 
 from __future__ import annotations
 

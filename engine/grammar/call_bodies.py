@@ -1,4 +1,4 @@
-"""Grammars of calls whose arguments are one JSON object, up to the end of the call."""
+"""Grammars of calls up to their end: one JSON object, Python's form, and Gemma's."""
 
 from __future__ import annotations
 

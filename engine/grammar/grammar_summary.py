@@ -1,4 +1,4 @@
-"""Parts of a Lark grammar that determine the cost of its compilation."""
+"""Parts of a Lark grammar that determine the cost of its compilation, and a probe of its terminals."""
 
 from __future__ import annotations
 

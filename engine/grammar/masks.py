@@ -1,4 +1,4 @@
-"""Bit masks of the tokens allowed next."""
+"""Bit masks of the tokens allowed next, how long they take, and the threads that compute them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token masks of one answer: its reasoning, free text, calls and constrained parts."""
+"""Token masks of one answer (its reasoning, free text, calls and constrained parts), and of a batch."""
 
 from __future__ import annotations
 

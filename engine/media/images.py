@@ -1,4 +1,4 @@
-"""Decoding of an image file to pixels, with limits checked before memory is allocated."""
+"""Decoding of an image file to pixels, upright, with limits checked before memory is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting of a recording into a model's input windows, cut in pauses."""
+"""Reading of a recording, and its splitting into a model's input windows, cut in pauses."""
 
 from __future__ import annotations
 

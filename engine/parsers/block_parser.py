@@ -1,4 +1,4 @@
-"""Parsers of tool calls that are blocks between markers."""
+"""Parsers of tool calls that are blocks between markers, or bare text, or sections of several calls."""
 
 from __future__ import annotations
 

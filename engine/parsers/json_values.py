@@ -1,4 +1,4 @@
-"""JSON values of tool calls, and the keys of calls that are JSON objects."""
+"""JSON values of tool calls, and the keys of calls that are JSON objects; arguments between tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface of tool-call parsers: streamed text in, tool calls and plain text out.
+"""Interfaces of the parsers of tool calls and of reasoning, with what all parsers share.
 
 A stream's result depends on the whole text only, never on how it was split: it decides only on text it has
 read and never revokes a decision (sans-IO, as in h11).

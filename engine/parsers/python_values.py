@@ -1,4 +1,4 @@
-"""Parsing of Python literals, and of JSON's names for them, without evaluation."""
+"""Parsing of Python literals and of calls in Python's syntax, without evaluation."""
 
 from __future__ import annotations
 

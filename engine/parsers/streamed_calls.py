@@ -1,4 +1,4 @@
-"""Parsing of tool calls with JSON arguments."""
+"""Parsing of tool calls as they stream: with JSON arguments, or with arguments between tags."""
 
 from __future__ import annotations
 

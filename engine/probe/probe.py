@@ -1,4 +1,4 @@
-"""A probe's questions to a model, and the model's answers to them, as data."""
+"""A probe's questions and the model's answers as data, and the choice of parsers by them."""
 
 from __future__ import annotations
 

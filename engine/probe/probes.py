@@ -1,4 +1,4 @@
-"""The probe of models that write: calls, reasoning and, for vision models, an image."""
+"""The probes of each kind of model: those that write, those that give vectors, those for sound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors of the compute device, which surface late, once, and in unrelated code.
+"""Errors of the compute device, which surface late, once, and in unrelated code; its crashes and its name.
 
 Since 0.32.1, MLX keeps the message of a failed command buffer, throws it at the next launch or wait on the
 same thread, and then forgets it (`mlx/error.h`). The buffer's output arrays still read as numbers. So the

@@ -1,4 +1,4 @@
-"""Default limit of the memory for models."""
+"""Memory that models may take by default, and memory that is free now."""
 
 from __future__ import annotations
 

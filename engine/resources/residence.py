@@ -1,4 +1,4 @@
-"""The memory of one loaded model, measured from its load to its unload, on the model's thread."""
+"""The memory of one loaded model, from its load to its unload, and the base of engines without caches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Decode steps of a batch."""
+"""Decode steps of a batch: forward pass, grammar masks, sampling and drafts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speculative decoding with a smaller draft model."""
+"""Drafts of the next tokens, by a smaller model or from the prompt, and their verification."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of two prompts: the first difference, and what both have after it."""
+"""Explanation why a prompt was computed again: its first difference from an earlier one, and its reuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interface for model inputs beside a prompt's tokens, such as image features."""
+"""Model inputs beside a prompt's tokens, such as image features, and the keys of their prefixes."""
 
 from __future__ import annotations
 

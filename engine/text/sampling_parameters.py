@@ -1,4 +1,4 @@
-"""Sampling parameters of one sequence."""
+"""Sampling parameters of one sequence, its logits processors, and rows whose logits are broken."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequence: one answer being generated, with its state on the host."""
+"""Sequence: one answer being generated, with its state on the host, its times and its failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text of an answer: detokenized, parsed into events, and ended."""
+"""Outputs of a sequence: text, log-probabilities and events, and the end of the answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jinja environment of chat templates as in transformers, with the size limits of `budget.py`."""
+"""Jinja environment of chat templates as in transformers, with the limits of `template_budget.py`."""
 
 from __future__ import annotations
 

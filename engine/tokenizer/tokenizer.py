@@ -69,7 +69,7 @@ class ChatTokenizer:
 
     @functools.cached_property
     def chat_template(self) -> str | None:
-        """Source of the chat template; None if the model has none or has code instead."""
+        """Source of the chat template; None if the model has none, or renders prompts by Python code."""
         template = self.wrapped.chat_template
         if isinstance(template, dict):
             named = {**template}

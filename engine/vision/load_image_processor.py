@@ -1,4 +1,4 @@
-"""Loading the processor of a model's folder through mlx-vlm."""
+"""Loading the processor of a model's folder through mlx-vlm, and what cannot be loaded."""
 
 from __future__ import annotations
 

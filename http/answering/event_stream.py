@@ -1,4 +1,4 @@
-"""Streamed responses: events of a generation, sent as server-sent events."""
+"""Streamed responses: events of generations as server-sent events, with progress, news and timing."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ class WaitingNews:
 
     @property
     def waits(self) -> bool:
-        """True if the request is known to wait for its model."""
+        """True while the latest news of the request is its place in the queue of its model."""
         return isinstance(self._latest, QueueStatus)
 
     def record(self, event: InferenceEvent) -> None:

@@ -1,4 +1,4 @@
-"""The member `greenroom` of a usage: why a prompt was computed again, and what its request waited for."""
+"""The member `greenroom` of a usage, and the signature of reasoning that a client sends back."""
 
 from __future__ import annotations
 

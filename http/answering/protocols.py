@@ -1,4 +1,4 @@
-"""Paths that other servers have and this one lacks, with a sentence about the replacement here."""
+"""Protocols as the application sees them: routes, errors, model lists, and paths that only others have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits on the arguments of past tool calls, which are decoded for chat templates."""
+"""Tools of a request, read alike for all protocols: arguments, choice, custom tools, and those left out."""
 
 from __future__ import annotations
 

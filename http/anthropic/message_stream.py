@@ -1,4 +1,4 @@
-"""Server-sent events of a streamed message."""
+"""Answers in Anthropic's form, streamed or whole: blocks, stop reason, usage and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Anthropic's feature flags of a model, with all keys of Anthropic's API."""
+"""Models in Anthropic's form, with all its feature flags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `greenroom keys add`, `list`, `revoke` and `off`: API keys, in the database or on a server."""
+"""The commands `greenroom keys`, `audit` and `usage`: API keys, and what was asked with them."""
 
 from __future__ import annotations
 

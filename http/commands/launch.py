@@ -1,4 +1,4 @@
-"""The command `greenroom launch`: a client of a server, started with settings made for it."""
+"""The commands `greenroom launch` and `connect`: a client of a server, with settings made for it."""
 
 from __future__ import annotations
 

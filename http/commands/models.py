@@ -1,4 +1,4 @@
-"""The command `greenroom models`: a list of the models on this machine."""
+"""The commands `greenroom models`, `show`, `search`, `rm` and `pull`: models on this machine and the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `greenroom ps`: models and requests of a running server."""
+"""The commands `greenroom ps`, `load`, `unload`, `pin`, `unpin`, `cancel`, `reload` and `inspect`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fast encoding of JSON as bytes, since a response needs some for every token."""
+"""Fast encoding of answers: JSON as bytes, server-sent events, times, log-probabilities and vectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory budget of one kind of data that concurrent requests hold: bodies, or unsent responses."""
+"""Memory budgets of what concurrent requests hold (bodies, unsent answers), shared between clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Complexity limits of JSON bodies, checked on their bytes as they arrive, before decoding.
+"""Complexity limits of JSON bodies, and a budget of the objects that are decoded at one time.
 
 Decoding holds the GIL until it is done, and one byte of JSON may become fifty of Python objects: `[],[],…`.
 Counting takes a fraction of a millisecond for each part of a body.

@@ -1,4 +1,4 @@
-"""Audio formats of speech responses, by OpenAI's names."""
+"""Audio formats of speech, names of languages, and the written form of transcripts."""
 
 from __future__ import annotations
 

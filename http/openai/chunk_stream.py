@@ -1,4 +1,4 @@
-"""Shared formatting of OpenAI's streams: chunk headers, ends, usage and failures."""
+"""Shared parts of OpenAI's endpoints for text: parameters, chunks, log-probabilities, timings and usage."""
 
 from __future__ import annotations
 

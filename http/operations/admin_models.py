@@ -1,4 +1,4 @@
-"""Routes that tell operators of the models in memory, and of the effect of a load."""
+"""Routes for operators about models: what is loaded, loads, pins, probes and downloads."""
 
 from __future__ import annotations
 

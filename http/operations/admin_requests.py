@@ -1,4 +1,4 @@
-"""`/admin/requests`: the requests in flight, and their cancellation."""
+"""Routes for operators about requests and keys: what runs, what was asked, the audit, API keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`GET /admin/status`: the state of the whole server, for operators."""
+"""Routes for operators about the server: its state, settings, reload and events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serve `/metrics` for Prometheus: rendered on a worker thread, and shared for a second."""
+"""`/metrics` for Prometheus: the families of metrics, and their rendering on a worker thread."""
 
 from __future__ import annotations
 

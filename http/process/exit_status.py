@@ -1,4 +1,4 @@
-"""Exit statuses of `greenroom`, explained in `notes/exit-statuses.md`."""
+"""Exit statuses of `greenroom` (`notes/exit-statuses.md`), and the line that tells an error."""
 
 from __future__ import annotations
 

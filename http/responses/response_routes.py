@@ -1,4 +1,4 @@
-"""The routes `POST /v1/responses` and `POST /v1/responses/input_tokens`."""
+"""The routes of `/v1/responses`: creating, counting, compacting, and what is stored."""
 
 from __future__ import annotations
 

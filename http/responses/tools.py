@@ -1,4 +1,4 @@
-"""Parsing of a request's tools."""
+"""Parsing of a request's tools, and of its choice of one."""
 
 from __future__ import annotations
 

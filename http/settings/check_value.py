@@ -1,4 +1,4 @@
-"""Types and ranges of settings' values."""
+"""Types and ranges of settings' values, and settings that are tables, such as `[model."org/name"]`."""
 
 from __future__ import annotations
 

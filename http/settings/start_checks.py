@@ -1,4 +1,4 @@
-"""Checks of settings against this machine at start-up, beyond each setting's own range."""
+"""Checks at start-up of settings against this machine: ranges, keys, and the database's place."""
 
 from __future__ import annotations
 

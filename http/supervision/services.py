@@ -1,4 +1,4 @@
-"""A launchd agent of the supervised server."""
+"""Services of the system that run the supervised server: launchd's agent and systemd's unit."""
 
 from __future__ import annotations
 

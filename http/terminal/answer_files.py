@@ -1,4 +1,4 @@
-"""Speech written to a file while it is generated, with a progress bar."""
+"""Files that commands write: speech while it is generated, and transcripts."""
 
 from __future__ import annotations
 

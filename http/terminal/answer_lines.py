@@ -1,4 +1,4 @@
-"""Embeddings of lines of text as lines of JSON, with a progress bar."""
+"""Lines of text in, and embeddings or ranked documents out as lines of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Display of a download's progress: a bar on a terminal, lines in a pipe."""
+"""Progress on a terminal or in a pipe: of a download, and of a probe's findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Standard input and output of commands in a pipe."""
+"""Standard input and output of commands, files they write, and types of their options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a request's head before the app sees it."""
+"""Checks of a request's head before the app sees it, and the answer that closes a connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Response bodies of the routes for operators."""
+"""Bodies of the routes for operators: requests, answers and their converter."""
 
 from __future__ import annotations
 

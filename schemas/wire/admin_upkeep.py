@@ -1,4 +1,4 @@
-"""Queries and answers of the routes for operators that show the audit."""
+"""Bodies of the routes for operators about the audit, API keys and downloads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Response bodies of Anthropic's endpoints."""
+"""Bodies of Anthropic's endpoints: requests, answers and their converter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies of `POST /v1/chat/completions` (OpenAI's API reference, with others' extensions)."""
+"""Request bodies of OpenAI's chat and text completions (API reference, with others' extensions)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request bodies of `POST /v1/embeddings`. Source: OpenAI's API reference, August 2026."""
+"""Request bodies of OpenAI's embeddings, speech, transcriptions and tokens (API reference, August 2026)."""
 
 from __future__ import annotations
 

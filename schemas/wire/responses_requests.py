@@ -1,4 +1,4 @@
-"""Request bodies of `POST /v1/responses`, its `input_tokens` and `compact` (OpenAI's API reference)."""
+"""Request bodies of OpenAI's Responses and Conversations (API reference)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A speaker for any model of mlx-audio, through the common `generate` method."""
+"""Speakers: one for any model of mlx-audio, and those of Kokoro and Pocket."""
 
 from __future__ import annotations
 

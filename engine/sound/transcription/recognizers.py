@@ -1,4 +1,4 @@
-"""The engine's interface to a loaded transcription model."""
+"""The engine's interface to a loaded transcription model, and models that read a window in one pass."""
 
 from __future__ import annotations
 

@@ -224,7 +224,7 @@ class TranscriptionEngine(SoundEngine[Recognizer, RunningTranscription]):
         self._budget = TimeBudget(clock)
 
     def submit(self, request: InferenceRequest, prepared: PreparedTranscription) -> None:
-        """Add a recording; its file is opened in its first turn."""
+        """Queue a recording; its file is opened when it first gets a turn on the model."""
         assert self._model is not None, "submitted after close"
         ahead = AHEAD_SECONDS if len(self._queue) < _UNCROWDED else _LITTLE_AHEAD_SECONDS
         self.resume(RunningTranscription(request, prepared, self._model, ahead))

@@ -1,4 +1,4 @@
-"""Decoding of one window to tokens, in steps between which other requests can compute."""
+"""Decoding of one window of Whisper to tokens, in steps, under its rules for time stamps."""
 
 from __future__ import annotations
 

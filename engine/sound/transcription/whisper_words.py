@@ -1,4 +1,4 @@
-"""The words of a window's segments, with times and probabilities."""
+"""The timed segments of a window, and their words with times and probabilities."""
 
 from __future__ import annotations
 

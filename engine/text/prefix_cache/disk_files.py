@@ -1,4 +1,4 @@
-"""Files of the disk tier: safetensors with a description of their content and a checksum.
+"""Files of the disk tier (safetensors with a description and a checksum), and their folder.
 
 A file's name is derived from its tokens, so equal content has an equal name, and writing it twice is
 harmless.

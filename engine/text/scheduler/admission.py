@@ -1,4 +1,4 @@
-"""Admission control: decides which sequences run and which wait, so that KV caches stay within the budget.
+"""Admission control: which sequences run, wait, or make way, so that KV caches stay within the budget.
 
 If memory runs out, cached prefixes are evicted first, then waiting requests are held back, and then a running
 sequence is preempted (`Preemption`). So is one of the client that holds the most, if another waits that holds
