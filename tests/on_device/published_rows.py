@@ -51,10 +51,17 @@ class Table:
 
     async def row(self, name: str, unit: str, measure: Callable[[], Awaitable[float]]) -> None:
         """Print the median of several runs; or why there is none."""
+        runs: list[float] = []
         try:
-            runs = [await measure() for _ in range(self._plan.repeats)]
-        except BenchError as problem:
-            click.echo(f"| {name} | none | {problem} |")
+            for _ in range(self._plan.repeats):
+                runs.append(await measure())
+        except* BenchError as problems:
+            cause: BaseException = problems
+            while isinstance(cause, BaseExceptionGroup):
+                cause = cause.exceptions[0]
+            click.echo(f"| {name} | none | {cause} |")
+            runs = []
+        if not runs:
             return
         spread = f"{min(runs):.3g} to {max(runs):.3g}" if len(runs) > 1 else "1 run"
         click.echo(f"| {name} | {statistics.median(runs):.3g} {unit} | {spread} |")
