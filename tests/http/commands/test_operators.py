@@ -158,19 +158,20 @@ def test_commands_find_a_running_server_and_say_when_they_need_an_admin_key(tmp_
             assert "GREENROOM_API_KEY" in refused.stderr
 
 
+def last_404(server: ServerProcess) -> str:
+    return on(server, "audit", "--limit", "1", "--status", "404")
+
+
 def test_a_client_writes_no_lines_of_its_own_into_the_audit(server: ServerProcess) -> None:
     httpx2.get(f"{server.address}/nope/%0A9%20%20forged%0D%09%1B[2J")
-
-    def last() -> str:
-        return on(server, "audit", "--limit", "1", "--status", "404")
-
-    wait_until(lambda: "/nope/" in last())  # it is written behind the answer
-    [line] = last().splitlines()
+    wait_until(lambda: "/nope/" in last_404(server))  # it is written behind the answer
+    [line] = last_404(server).splitlines()
     assert "GET /nope/\\x0a9  forged\\x0d\\x09\\x1b[2J" in line
 
 
 def test_at_a_terminal_a_heading_names_the_audits_columns(server: ServerProcess) -> None:
-    httpx2.get(f"{server.address}/nope")
+    httpx2.get(f"{server.address}/heading")
+    wait_until(lambda: "/heading" in last_404(server))
     ours, theirs = pty.openpty()
     command = [*GREENROOM, "audit", "--limit", "1", "--status", "404", "--url", server.address]
     with bounded(subprocess.Popen(command, stdout=theirs)), open(ours, "rb", buffering=0) as terminal:
@@ -182,4 +183,4 @@ def test_at_a_terminal_a_heading_names_the_audits_columns(server: ServerProcess)
     heading, line = (row.split("  ") for row in told.decode().splitlines())
     assert heading[:4] == ["number", "time", "key", "ending"]
     assert len(line) == len(heading)
-    assert (line[heading.index("status")], line[heading.index("route")]) == ("404", "GET /nope")
+    assert (line[heading.index("status")], line[heading.index("route")]) == ("404", "GET /heading")
