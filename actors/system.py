@@ -56,8 +56,6 @@ STORE_SHARE = 0.5
 
 @attrs.frozen(eq=False)
 class _Actors:
-    """The actors of a system, and their access to models."""
-
     store: Store
     pool: Pool
     downloads: Downloads
@@ -68,7 +66,6 @@ class _Actors:
 
     @property
     def refs(self) -> ActorRefs:
-        """References to all public actors."""
         return ActorRefs(
             self.pool.ref,
             self.store.ref,
@@ -152,7 +149,6 @@ class System:
         self._actor.lose_device(device_lost(self._workers.loss))
 
     def statistics(self) -> WorkersStatistics:
-        """Return the numbers of the system's threads by state."""
         return self._workers.statistics()
 
 
@@ -200,7 +196,6 @@ def _create_actors(
     engines: Engines | None,
     left_out: Collection[str],
 ) -> _Actors:
-    """Return the actors of a system, none of which runs yet."""
     store = Store(settings, workers, database)
     engines = _open_engines(settings, store, database, engines)
     # Without a database of the operator's, rows would only fill the memory.
@@ -348,7 +343,6 @@ def _single(group: BaseExceptionGroup[BaseException], of_body: BaseException | N
 
 
 def _leaves(error: BaseException) -> list[BaseException]:
-    """Return the exceptions in nested groups."""
     if not isinstance(error, BaseExceptionGroup):
         return [error]
     return [leaf for each in error.exceptions for leaf in _leaves(each)]

@@ -96,7 +96,6 @@ def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = S
 
 
 def create_app_with(services: RouteServices) -> QuartTrio:
-    """Return an application whose routes work with these services."""
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
     app.request_class = FlowControlledRequest
@@ -121,7 +120,6 @@ def create_app_with(services: RouteServices) -> QuartTrio:
 
 
 def web_sockets(app: QuartTrio, services: RouteServices) -> WebSockets:
-    """Return the WebSocket handlers of an application with these services, by path."""
     return {"/v1/responses": ResponseSockets(app, services)}
 
 

@@ -76,7 +76,6 @@ def missing(param: str) -> ProblemError:
 
 
 def not_fetched(param: str | None) -> ProblemError:
-    """Return the 400 for a file given by URL, on a server that fetches no files."""
     detail = (
         f"`{param or 'url'}` is an address, but this server fetches no files: send the file itself, as a "
         'data URL or base64, or set `[images] fetch = "https"` in its settings.'
@@ -153,7 +152,6 @@ def unknown_to_hub(failed: Problem) -> Problem:
 
 
 def load_crashed(model: str, error: BaseException) -> Problem:
-    """Return the problem of a load that raised `error`, which may be an `exit()` in the model's code."""
     name = type(error).__name__
     return load_failed(model, (str(error) or name) if isinstance(error, Exception) else f"{name}: {error}")
 
@@ -190,7 +188,6 @@ def _megabytes(nbytes: int) -> str:
 
 
 def memory_members(required: int, available: int, freed: int = 0) -> tuple[tuple[str, int], ...]:
-    """Return the members of a problem document that state bytes of memory."""
     return ("required_bytes", required), ("available_bytes", available), ("freed_bytes", freed)
 
 
@@ -249,7 +246,6 @@ def no_room(model: str, hung: tuple[str, ...]) -> Problem:
 
 
 def tokenizer_hung(model: str, seconds: float) -> Problem:
-    """Return the problem of a prompt whose preparation hung for `seconds`."""
     detail = (
         f"Preparing the prompt for '{model}' (template, tokens, grammar) was given up: there was no sign of "
         f"life for {seconds:g} seconds."
@@ -267,7 +263,6 @@ def tokenizer_crashed(model: str, reason: str) -> Problem:
 
 
 def tokenizers_hung(model: str, threads: int) -> Problem:
-    """Return the problem of a model with too many hung tokenizer threads."""
     detail = (
         f"The model '{model}' can prepare no more prompts: {threads} of its threads hang. It does "
         "again once one of them returns."
@@ -285,7 +280,6 @@ def draining() -> Problem:
 
 
 def device_lost(why: str) -> Problem:
-    """Return the problem of a server that ends because its device is lost."""
     detail = f"The server ends and has to be started again: the device is lost, {why}."
     return Problem(503, "device_lost", detail, retry_after=10)
 
@@ -301,7 +295,6 @@ def queue_full(model: str, waiting: int, retry_after: int) -> Problem:
 
 
 def queue_timeout(model: str, seconds: float, retry_after: int) -> Problem:
-    """Return the problem of a request that waited for `seconds`, the operator's limit."""
     detail = f"The request waited for '{model}' longer than {seconds:g} seconds (setting queue_timeout)."
     return Problem(503, "queue_timeout", detail, retry_after=retry_after)
 
@@ -312,7 +305,6 @@ def internal_error() -> Problem:
 
 
 def conversation_in_use(conversation: str) -> Problem:
-    """Return the problem of a second concurrent turn in a conversation."""
     detail = (
         f"Another response is being generated in the conversation '{conversation}'; wait until it has ended."
     )

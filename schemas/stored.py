@@ -129,8 +129,6 @@ class Turns:
 
 @attrs.frozen
 class ConversationPage:
-    """A page of conversations, the newest first."""
-
     conversations: tuple[StoredConversation, ...]
     has_more: bool
 
@@ -237,7 +235,6 @@ class AuditFilter:
     ending: Ending | None = None
 
     def includes(self, row: AuditRow) -> bool:
-        """Return whether a row, stored or not, matches every filter."""
         wanted = (
             (self.model, row.model),
             (self.status, row.status),

@@ -40,7 +40,6 @@ class Pot:
 
     @property
     def total(self) -> int:
-        """The amount that all clients hold together."""
         return self._held.total()
 
     def room(self, client: str, others_wait: bool = False) -> int:

@@ -69,7 +69,6 @@ class Reply:
             self._notify()
 
     def fail(self, problem: Problem) -> None:
-        """Send Failed and end the reply."""
         if not (self.closed or self.ended):
             self.problem = problem
         self.send(Failed(problem))
@@ -84,7 +83,6 @@ class Reply:
 
     @property
     def unread(self) -> int:
-        """Number of events that wait for their receiver."""
         return len(self._pending)
 
     def _notify(self) -> None:

@@ -373,7 +373,6 @@ class SupervisedWorker(Generic[LoopT, WorkT]):
         return self.active
 
     def end(self) -> None:
-        """End the thread after the queued work."""
         if self._loop is not None:
             self._loop.end()
 

@@ -52,7 +52,6 @@ class Worker:
         self._jobs.put(job)
 
     def stop(self) -> None:
-        """End the thread after its current job, if it has one."""
         self._jobs.put(None)
 
     def join(self, seconds: float) -> bool:
@@ -215,7 +214,6 @@ class DeviceReport:
     computed: bool = False
 
     def with_crash(self, crash: Crash | None) -> DeviceReport:
-        """Return the report, updated with another crash if it is worse."""
         return attrs.evolve(self, crash=max(filter(None, (self.crash, crash)), default=None))
 
 

@@ -226,7 +226,6 @@ class Downloads:
             self._control.send(DeletionEnded(name.partition("@")[0]))
 
     async def _answer(self, work: Callable[[], Awaitable[object]], reply: Reply) -> None:
-        """Answer a message with the result or the error of its work."""
         try:
             reply.send(await work())
             reply.end()
@@ -267,8 +266,6 @@ class Downloads:
 
 @attrs.frozen(eq=False)
 class Progressed:
-    """The progress of a fetch."""
-
     pull: Pull
     progress: DownloadProgress
 

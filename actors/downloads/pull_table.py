@@ -65,7 +65,6 @@ class Pull:
 
     @property
     def status(self) -> PullStatus:
-        """State of the fetch."""
         return PullStatus(
             self.id,
             self.wish.hub_id,
@@ -126,7 +125,6 @@ class PullTable:
             pull.stop()
 
     def note(self, pull: Pull, progress: DownloadProgress) -> None:
-        """Record the progress of a fetch, and send it to its readers."""
         pull.progress = progress
         now = time.monotonic()
         if now - pull.told >= _NEWS_SECONDS:
@@ -160,7 +158,6 @@ class PullTable:
         self._forget()
 
     def listing(self) -> Pulls:
-        """Return the states of all fetches, the newest last."""
         return Pulls(tuple(pull.status for pull in self._pulls.values()), dict(self._ended))
 
     def fail_all(self, problem: Problem) -> None:

@@ -112,7 +112,6 @@ async def _check_unused(pool: Ref[PoolMessage], key: ModelKey, patience: float =
 
 
 async def _uses(pool: Ref[PoolMessage], key: ModelKey) -> int:
-    """Return the number of requests that use a model or wait for it."""
     status = await ask_actor(pool, DescribePool(), PoolStatus)
     return sum(model.leases + model.queue for model in status.models if model.key == key)
 

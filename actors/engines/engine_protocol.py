@@ -115,8 +115,6 @@ class PromptAdapter(Protocol):
 
 @runtime_checkable
 class RenderingAdapter(PromptAdapter, Protocol):
-    """An adapter that can show the prompts of its requests."""
-
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return the text and the tokens of a request's prompt.
 
@@ -141,8 +139,6 @@ class CooperativeAdapter(PromptAdapter, Protocol):
 
 @runtime_checkable
 class CooperativeRenderer(PromptAdapter, Protocol):
-    """An adapter that shows long prompts in steps."""
-
     def render_in_steps(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
         """Return the text and the tokens of a prompt, yielding as `CooperativeAdapter.prepare_in_steps` does.
 

@@ -105,7 +105,6 @@ class Engines:
         self._lock = threading.Lock()
 
     def reload(self, settings: Settings) -> None:
-        """Use changed settings of models, names and profiles from now on."""
         self.names.reload(settings)
         self._list.forget()
 
@@ -289,7 +288,6 @@ class Engines:
 
 
 def _parts_elsewhere(model: str, settings: Settings) -> tuple[Path, ...]:
-    """Return the folders and files of a model outside of its own folder."""
     draft, template = draft_folder(settings), settings.of_model(model).chat_template
     return (*([draft] if draft else ()), *([Path(template).expanduser()] if template else ()))
 

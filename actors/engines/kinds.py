@@ -92,7 +92,6 @@ def open_engine(
 
 
 def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
-    """Return the function that opens engines of a model type."""
     match record.model_type:
         case "text":
             from greenroom.engine.catalog.kinds import vlm_text_module

@@ -226,7 +226,6 @@ class ModelNames:
         self._failed: dict[str, tuple[str, float]] = {}
 
     def reload(self, settings: Settings) -> None:
-        """Use changed settings of models, names and profiles from now on."""
         with self._lock:
             self.settings, self._catalog = settings, None
             self.revision += 1

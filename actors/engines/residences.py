@@ -58,7 +58,6 @@ class Residences:
         return residence
 
     def of(self, model: str) -> Residence | None:
-        """Return the measurements of a loaded model; None if nothing is measured."""
         return self._residences.get(model)
 
     def working_bytes(self, model: str, folder: Path, settings: Settings) -> int | None:
@@ -165,7 +164,6 @@ class ProbedModels:
         self.is_first_use(model)
 
     def is_first_use(self, model: str) -> bool:
-        """Return whether this is the first call for a model."""
         with self._lock:
             first = model not in self._used
             self._used.add(model)
@@ -215,5 +213,4 @@ class HeldPrefixes:
         return nbytes
 
     def release(self) -> int:
-        """Drop everything; return the bytes once they are free."""
         return 0 if self.account is None else self.account.held.drop_all()

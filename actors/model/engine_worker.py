@@ -47,7 +47,6 @@ class EngineWorker:
             self._workers.lend("gpu", self._loop.run, self._report, str(self._key))
 
     def put(self, command: Command) -> None:
-        """Queue a command for execution before the next step, if there is a worker."""
         if self._loop is not None:
             self._loop.put(command)
 
@@ -67,7 +66,6 @@ class EngineWorker:
             self._loop.abandon()
 
     def trim(self) -> None:
-        """Tell the worker to release all caches, and stay loaded."""
         self.put(ReleaseCaches())
 
     def record_end(self) -> bool:

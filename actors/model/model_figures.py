@@ -37,8 +37,6 @@ BOUNDS = (
 
 
 class _Durations:
-    """The histograms of completed requests."""
-
     def __init__(self) -> None:
         names = [field.name for field in attrs.fields(RequestDurations)]
         self._histograms = {name: Histogram(BOUNDS) for name in names}
@@ -101,7 +99,6 @@ class ModelFigures:
         return False
 
     def record_failure(self, code: str) -> None:
-        """Count a request that failed before the model got it."""
         self._failed[code] += 1
 
     def totals(self) -> ModelTotals:
@@ -155,6 +152,5 @@ class ModelFigures:
 
 
 def _larger(one: Usage, other: Usage) -> Usage:
-    """Return the larger of each amount."""
     names = [field.name for field in attrs.fields(Usage)]
     return Usage(**{name: max(getattr(one, name), getattr(other, name)) for name in names})

@@ -107,7 +107,6 @@ class ModelLoop:
         self._heartbeat = Heartbeat()
 
     def put(self, command: Command) -> None:
-        """Queue a command for execution before the next step."""
         self._commands.put(command)
 
     def pop_commands(self) -> list[Command]:
@@ -270,8 +269,6 @@ class ModelLoop:
 
 @attrs.frozen
 class Submit:
-    """The command to start a request."""
-
     request: InferenceRequest
     prepared: PreparedInput
 
@@ -290,8 +287,6 @@ class Resume:
 
 @attrs.frozen
 class Cancel:
-    """The command to cancel a request at the next step."""
-
     request_id: str
 
 
@@ -381,7 +376,6 @@ class SnapshotPublisher:
         self._changed = True
 
     def record(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
-        """Record the events of a step."""
         self._changed = True
         for _, event in events:
             if isinstance(event, Finished) and event.index:

@@ -63,7 +63,6 @@ class ModelRequests:
         self._has_engine = self._accepting = False
 
     def start_engine(self) -> None:
-        """Pass all kept requests to an engine that has been loaded."""
         self._has_engine = self._accepting = True
         for running in self._running.all():
             command = running.release()
@@ -148,7 +147,6 @@ class ModelRequests:
             self._submit(preparation, message, preparation.prepared)
 
     def deliver(self, events: Iterable[tuple[str, InferenceEvent]]) -> None:
-        """Send a step's events to their requests' replies."""
         if readers := self._records.readers:
             events = list(events)
             for engine_id, event in events:
@@ -159,7 +157,6 @@ class ModelRequests:
             self._record_end(ended)
 
     def close(self, request: Preparation | RunningRequest) -> None:
-        """Remove or cancel a request whose reply is closed."""
         if isinstance(request, Preparation):
             if request in self._preparations:
                 self._records.settle(request)

@@ -38,8 +38,6 @@ log = get_logger()
 
 @attrs.frozen(eq=False)
 class Opened:
-    """The report that prompts can be prepared."""
-
     opened: OpenedModel
 
 
@@ -106,7 +104,6 @@ class TokenizerLoop:
         self._preparations.put(_Begun(preparation), cost_of(request), request.client)
 
     def end(self) -> None:
-        """End the loop after the queued prompts."""
         self._preparations.end()
 
     def abandon(self) -> list[Preparation]:

@@ -86,7 +86,6 @@ class PromptQueue(Generic[T]):
         self._ended = False
 
     def put(self, prompt: T, cost: int, client: str = "") -> None:
-        """Add a prompt to the queue."""
         with self._changed:
             queued = QueuedPrompt(prompt, next(self._serials), client, cost)
             (self._long if queued.long else self._short).add(queued)
@@ -107,7 +106,6 @@ class PromptQueue(Generic[T]):
             (self._long if queued.long else self._short).add(queued)
 
     def end(self) -> None:
-        """End the queue: `take` returns None once no prompt is left."""
         with self._changed:
             self._ended = True
             self._changed.notify()

@@ -114,7 +114,6 @@ class RunningRequest:
         self.reply.fail(problem)
 
     def ended(self) -> RequestEnded:
-        """Return the report of the end of the request."""
         asked = self.request.input
         return RequestEnded(
             self.reason if self.problem is None else None,
@@ -126,7 +125,6 @@ class RunningRequest:
         )
 
     def figures(self) -> dict[str, Any]:
-        """Return all known figures, by their names in the log."""
         fields: dict[str, Any] = {"request_id": self.request_id, "prompt_tokens": self.prompt_tokens}
         if self.usage is not None:
             fields |= self.usage.amounts()
@@ -140,7 +138,6 @@ class RunningRequest:
         return fields
 
     def log_end(self, log: Any) -> None:
-        """Log the end of the request in one line, with all known figures."""
         fields = self.figures()
         if self.problem is not None:
             # Only the client learns the details of its own mistake.
@@ -151,8 +148,6 @@ class RunningRequest:
 
 
 class RunningRequests:
-    """All running requests of a model, by their engine's ids."""
-
     def __init__(self) -> None:
         self._by_id: dict[str, RunningRequest] = {}
         self._repeated = 0
@@ -204,11 +199,9 @@ class RunningRequests:
         return True
 
     def remove(self, running: RunningRequest) -> None:
-        """Remove a request that will get no more events."""
         self._by_id.pop(running.request.id, None)
 
     def get(self, engine_id: str) -> RunningRequest | None:
-        """Return the unfinished request with this engine id; None if there is none."""
         return self._by_id.get(engine_id)
 
     def put_first(self, engine_ids: Iterable[str]) -> None:
@@ -247,7 +240,6 @@ class RequestRecords:
         self.readers = tuple(_readers(inspector, audit, log))
 
     def prepare(self, preparation: Preparation) -> None:
-        """Record a request that is going to be prepared."""
         request = preparation.request
         if self._meter is not None:
             for leave in self._meter.begin(request.client, request.id):
@@ -256,7 +248,6 @@ class RequestRecords:
             self._inspector.prepare(request)
 
     def prepared(self, request_id: str, result: AdapterResult | Problem | None) -> None:
-        """Record the prompt of a request, or the problem that it has none."""
         if self._inspector is not None:
             _inspect_prepared(self._inspector, request_id, result)
         if self._log is not None and isinstance(result, PreparedPrompt):
@@ -280,7 +271,6 @@ class RequestRecords:
             self._meter.settle(request.request.client, request.charged, used)
 
     def submit(self, running: RunningRequest) -> None:
-        """Record a request that an engine is asked to answer."""
         if self._inspector is not None:
             self._inspector.submit(running.request_id)
         if self._audit is not None:
@@ -365,24 +355,19 @@ class Preparations:
         return len(self._by_reply)
 
     def add(self, preparation: Preparation) -> None:
-        """Add a preparation, replacing an earlier one of the same reply."""
         self._by_reply[preparation.reply] = preparation
 
     def get(self, reply: Reply) -> Preparation | None:
-        """Return the preparation with this reply; None if there is none."""
         return self._by_reply.get(reply)
 
     def remove(self, preparation: Preparation) -> None:
-        """Remove a preparation, if it is still present."""
         if preparation in self:
             del self._by_reply[preparation.reply]
 
     def remove_pending(self) -> list[Preparation]:
-        """Remove and return the preparations that are not prepared yet."""
         return self._remove([each for each in self._by_reply.values() if each.prepared is None])
 
     def remove_generating(self) -> list[Preparation]:
-        """Remove and return the preparations that wait to generate as soon as they are prepared."""
         return self._remove([each for each in self._by_reply.values() if each.generate is not None])
 
     def _remove(self, preparations: list[Preparation]) -> list[Preparation]:

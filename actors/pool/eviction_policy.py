@@ -104,7 +104,6 @@ def _lacks_place(state: PoolState, models: Sequence[ModelUse]) -> bool:
 
 
 def next_expiry(state: PoolState) -> float | None:
-    """Return the earliest time at which a model's time to live is over; None if there is none."""
     times = (model.expires_at for model in state.models.values())
     return min((time for time in times if time is not None), default=None)
 
@@ -285,7 +284,6 @@ class _Planner:
             )
 
     def _drop(self, model: ModelUse) -> None:
-        """Remove a model from those that stay loaded."""
         self._staying = [other for other in self._staying if other is not model]
 
     def _pause(self, model: ModelUse) -> None:

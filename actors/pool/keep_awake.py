@@ -71,7 +71,6 @@ class KeepAwake:
                     await _end(process)
 
     async def _wait_until_quiet(self) -> None:
-        """Wait until no request has run for `QUIET_SECONDS`."""
         while True:
             while self._busy:
                 await self._changed.wait()

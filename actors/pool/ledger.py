@@ -96,7 +96,6 @@ class Ledger:
         )
 
     def apply(self, event: ModelEvent) -> None:
-        """Change the state of a model by an event."""
         preloads = self[event.key].use.preload
         self._change(event)
         self._update_records()

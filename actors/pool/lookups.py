@@ -53,7 +53,6 @@ class CatalogLookups:
         self._revision = engines.names.revision
 
     def known(self, name: str) -> ModelName | None:
-        """Return the meaning of a name from the cache; None if it is not cached."""
         if self._revision != self._engines.names.revision:
             self._revision, self._names = self._engines.names.revision, {}
         return self._names.get(name)

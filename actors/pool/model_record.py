@@ -129,7 +129,6 @@ class ModelRecord:
         return self.download is not None
 
     def add_actor(self, model: PooledModel) -> None:
-        """Record a new actor, with the number of its slots."""
         self.model = model
         if model.slots != self.model_slots:
             self.slots = self.model_slots = model.slots
@@ -176,7 +175,6 @@ class ModelRecord:
 
     @property
     def held(self) -> Holdings:
-        """Slots that each client holds."""
         return Holdings((lease.ticket.client, lease.slots) for lease in self.leases)
 
     def next_ticket(self, now: float) -> Ticket | None:

@@ -99,7 +99,6 @@ class ModelTable:
         self.overview = PoolOverview(self._ledger, self._memory)
 
     def preload(self, key: ModelKey) -> None:
-        """Load a model without a request, if there is free memory for it."""
         if self._ledger[key].use.residency is Residency.NONE:
             self._ledger.apply(PreloadAsked(key))
 
@@ -197,7 +196,6 @@ class ModelTable:
             self._record_use(record, lease.ticket.client, None, now)
 
     def fail_all(self, problem: Problem) -> None:
-        """Fail every waiting request, and tell the models to fail theirs."""
         self._unloads.fail_all(problem)
         self.overview.end_watches(problem)
         for record in self._ledger.records:
@@ -206,7 +204,6 @@ class ModelTable:
                 record.model.send(FailRequests(problem))
 
     def fail_unloaded(self, problem: Problem) -> None:
-        """Fail every request that waits for a model to load."""
         for record in self._ledger.records:
             if not record.use.ready:
                 self._fail_waiting(record, problem)

@@ -67,7 +67,6 @@ RunProbe = Callable[[Ref[PoolMessage], ProbeModel, Reply], Awaitable[None]]
 
 
 async def refuse_probe(_pool: Ref[PoolMessage], message: ProbeModel, reply: Reply) -> None:
-    """Refuse a probe, in a pool whose system has no store for the findings."""
     detail = f"'{message.name}' cannot be probed here: the findings would not be stored."
     reply.fail(Problem(501, "probe_unavailable", detail))
 
@@ -124,7 +123,6 @@ class Pool:
         self._drain_replies: list[Reply] = []
 
     def fail_all(self) -> None:
-        """Fail every request that is left when the shutdown time is over."""
         self._control.send(FailAll())
 
     def lose_device(self, problem: Problem) -> None:
@@ -132,7 +130,6 @@ class Pool:
         self._control.send(DeviceLost(problem))
 
     async def run(self) -> None:
-        """Receive messages until cancelled."""
         self._log.debug("started")
         try:
             async with trio.open_nursery() as nursery:

@@ -60,8 +60,6 @@ class LeaseGranted:
 
 @attrs.frozen
 class LeaseReleased:
-    """The end of a lease."""
-
     key: ModelKey
     now: float
 
@@ -120,8 +118,6 @@ class ModelStarted:
 
 @attrs.frozen
 class Reported:
-    """A report of a model."""
-
     key: ModelKey
     report: ModelReport
     now: float
@@ -148,8 +144,6 @@ class ActorEnded:
 
 @attrs.frozen
 class ActorStopped:
-    """The end of an actor that no request needed any more."""
-
     key: ModelKey
 
 
@@ -202,8 +196,6 @@ class MemoryRead:
 
 @attrs.frozen
 class Decided:
-    """A plan that the pool carries out."""
-
     plan: Plan
 
 
@@ -238,7 +230,6 @@ MAX_RETRY_SECONDS = 8.0
 
 
 def apply(state: PoolState, event: PoolEvent) -> PoolState:
-    """Return the state after an event."""
     match event:
         case MemoryRead(available, now, held):
             return attrs.evolve(state, available=available, now=now, held=held)

@@ -83,7 +83,6 @@ class PoolOverview:
 
     @property
     def limit(self) -> int | None:
-        """Bytes that models may have together; None if unknown."""
         return self._ledger.state.limit
 
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
@@ -121,7 +120,6 @@ class PoolOverview:
                 self._watchers.add(reply)
 
     def record_held_released(self, event: HeldReleased) -> None:
-        """Record that all held memory is free."""
         self._ledger.apply(event)
         self._memory.expire()
 
@@ -258,7 +256,6 @@ def reopen(record: ModelRecord) -> bool:
 
 
 def news_of(event: PoolEvent) -> Iterator[ModelNews]:
-    """Yield the news in an event of the pool."""
     match event:
         case Reported(key, report):
             yield from _news_of_report(key, report)

@@ -14,8 +14,6 @@ from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelNa
 
 @attrs.frozen(eq=False)
 class LookedUp:
-    """The end of a lookup for a message."""
-
     message: NamedMessage
     reply: Reply
     found: ModelName | Problem
@@ -23,8 +21,6 @@ class LookedUp:
 
 @attrs.frozen(eq=False)
 class Described:
-    """The end of a lookup for operators."""
-
     reply: Reply
     answer: ModelDescriptions | Problem
 
@@ -39,39 +35,29 @@ class FoundToPreload:
 
 @attrs.frozen(eq=False)
 class TicketClosed:
-    """The end of a waiting request."""
-
     record: ModelRecord
     ticket: Ticket
 
 
 @attrs.frozen(eq=False)
 class LeaseReduced:
-    """The release of some slots of a lease, or of all."""
-
     record: ModelRecord
     lease: Lease
 
 
 @attrs.frozen(eq=False)
 class Reported:
-    """A report of a model."""
-
     model: PooledModel
     report: ModelReport
 
 
 @attrs.frozen(eq=False)
 class Crashed:
-    """The crash of a model's actor."""
-
     model: PooledModel
 
 
 @attrs.frozen(eq=False)
 class Exited:
-    """The complete end of a model's actor."""
-
     model: PooledModel
 
 
@@ -92,6 +78,4 @@ class FailAll:
 
 @attrs.frozen
 class DeviceLost:
-    """The command to stop loading models."""
-
     problem: Problem

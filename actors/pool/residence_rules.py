@@ -32,7 +32,6 @@ class ResidenceRule:
 
 
 def rule_for(settings: Settings, model: str) -> ResidenceRule:
-    """Return the operator's settings of a model, by its own name."""
     own = settings.of_model(model)
     return ResidenceRule(own.pinned is True, own.ttl, own.preload is True)
 
@@ -108,7 +107,6 @@ class RestartIntensity:
         self._failures: deque[float] = deque(maxlen=limit)
 
     def record_failure(self, now: float) -> None:
-        """Record a failure at the time `now`, in seconds."""
         self._failures.append(now)
 
     def seconds_left(self, now: float) -> float:

@@ -83,7 +83,6 @@ class Ticket:
         return self.timeout is not None and self.waited >= self.timeout
 
     def fail(self, problem: Problem, log: Any) -> None:
-        """Fail the request and log that."""
         self.reply.fail(problem)
         detail = {"detail": problem.detail} if problem.status >= 500 else {}
         passes = self.replaceable and problem.code in NOT_LOADED

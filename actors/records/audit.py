@@ -81,7 +81,6 @@ class AuditBook:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests that have not ended."""
         return len(self._open)
 
     def begin(self, request_id: str, protocol: str, route: str) -> None:
@@ -194,13 +193,11 @@ class AuditBook:
         return taken
 
     def after(self, position: int) -> tuple[tuple[AuditRow, ...], int]:
-        """Return the rows after a position, as far as they are kept, and the present position."""
         count = min(self.position - position, len(self._recent))
         rows = tuple(self._recent[index] for index in range(len(self._recent) - count, len(self._recent)))
         return rows, self.position
 
     def _find(self, request_id: str) -> _Open | None:
-        """Return the open row of a request; the id may end with the number of one of its prompts."""
         return self._open.get(request_id) or self._open.get(request_id.partition("-")[0])
 
     def _complete(self, found: _Open) -> None:
@@ -287,11 +284,9 @@ class AuditWriter:
 
     @property
     def waiting(self) -> int:
-        """The number of rows that are not written yet."""
         return self.book.waiting + len(self._batch)
 
     async def run(self) -> None:
-        """Write rows until cancelled."""
         pause = self._interval
         while True:
             if not self._batch:
@@ -375,6 +370,5 @@ class TokenMeter:
             limits.charge(client, tokens)
 
     def settle(self, client: str, charged: int, used: int) -> None:
-        """Record the tokens that a charged request has used."""
         for limits in self._followers:
             limits.settle(client, charged, used)

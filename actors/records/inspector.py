@@ -97,7 +97,6 @@ class Inspector:
 
     @property
     def share(self) -> int:
-        """Maximum bytes of one request."""
         return self.budget // 4
 
     def begin(self, request_id: str, route: str, body: bytes, body_bytes: int) -> None:
@@ -118,7 +117,6 @@ class Inspector:
         record.client, record.model = request.client, str(request.key)
 
     def prompt(self, request_id: str, tokens: tuple[int, ...], text: str) -> None:
-        """Record a prompt as the model reads it."""
         if (record := self._kept.get(request_id)) is not None:
             room = max(0, self.share - record.nbytes)
             record.prompt = text[: room // 2]
@@ -131,7 +129,6 @@ class Inspector:
             record.is_submitted = True
 
     def event(self, request_id: str, event: InferenceEvent) -> None:
-        """Record an event of an answer."""
         record = self._kept.get(request_id)
         if record is None:
             return
@@ -153,7 +150,6 @@ class Inspector:
         problem: Problem | None,
         explanation: Explanation | None = None,
     ) -> None:
-        """Record the end of a request in its model, with its figures."""
         if (record := self._kept.get(request_id)) is not None:
             record.state = "finished" if problem is None else "failed"
             record.figures, record.problem, record.explanation = figures, problem, explanation
@@ -171,7 +167,6 @@ class Inspector:
             record.state = "failed" if record.status is not None and record.status >= 400 else "ended"
 
     def listed(self) -> list[Inspection]:
-        """Return the requests, the latest first."""
         return list(reversed(self._kept.values()))
 
     def find(self, name: str) -> Inspection | None:

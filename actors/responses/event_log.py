@@ -79,7 +79,6 @@ def encode_events(events: Iterable[RunEvent]) -> str:
 
 
 def decode_events(text: str) -> list[RunEvent]:
-    """Return the events encoded by `encode_events`."""
     return [_event(row) for row in json.loads(text)]
 
 

@@ -95,7 +95,6 @@ class Run:
         return Problem(409, "response_cancelled", "The response was cancelled before it had begun.")
 
     def take(self, event: InferenceEvent) -> None:
-        """Process an event from the model or the pool."""
         match event:
             case (
                 TextDelta()
@@ -124,7 +123,6 @@ class Run:
                 self._news = event
 
     def fail(self, problem: Problem) -> None:
-        """Mark the run as failed, unless it is complete."""
         if not self.answered:
             self._problem = problem
 
@@ -181,7 +179,6 @@ class Run:
         self._on_end.clear()
 
     def release(self) -> None:
-        """Release the run's conversation."""
         if self._lock is not None:
             self._lock.close()
 
@@ -293,7 +290,6 @@ class Runs:
             self._background.take(client)
 
     def find(self, owner: str, response: str) -> Run | None:
-        """Return the owner's run with this response id; None if it is not in progress."""
         return self._by_id.get((owner, response))
 
     def remove(self, run: Run) -> None:

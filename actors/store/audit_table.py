@@ -57,7 +57,6 @@ class AuditTable:
                 self._connection.write(_ADD_USAGE, (*key, *sums))
 
     def list(self, asked: AuditFilter) -> AuditPage:
-        """Return a page of rows, the newest first."""
         filters = {
             "number < ?": asked.after,
             "time >= ?": asked.since,

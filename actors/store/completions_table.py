@@ -25,7 +25,6 @@ class CompletionsTable:
         self._capacity = capacity
 
     def save(self, completion: StoredCompletion) -> None:
-        """Add a completion."""
         self._capacity.check(completion.owner, len(completion.body) + len(completion.messages))
         metadata = json.dumps(dict(completion.metadata))
         size = check_size([metadata, completion.messages, completion.body])
@@ -45,7 +44,6 @@ class CompletionsTable:
             )
 
     def find(self, name: str, owner: str) -> StoredCompletion:
-        """Return a completion."""
         row = self._connection.first(
             f"select {_COLUMNS} from greenroom_completions where id = ? and owner = ?", (name, owner)
         )
@@ -89,7 +87,6 @@ class CompletionsTable:
         return CompletionPage(tuple(map(_completion, rows)), has_more)
 
     def update(self, name: str, owner: str, metadata: Mapping[str, str]) -> StoredCompletion:
-        """Replace a completion's metadata."""
         text = json.dumps(dict(metadata))
         check_size([text])
         with self._connection.transaction():
@@ -102,7 +99,6 @@ class CompletionsTable:
             return self.find(name, owner)
 
     def delete(self, name: str, owner: str) -> None:
-        """Delete a completion."""
         with self._connection.transaction():
             if not self._connection.write(
                 "delete from greenroom_completions where id = ? and owner = ?", (name, owner)

@@ -110,7 +110,6 @@ class Connection:
             cursor.close()
 
     def first(self, statement: str, parameters: Parameters = ()) -> Row | None:
-        """Return the first row of a query; None if it has no rows."""
         cursor = self._connection.cursor()
         cursor.row_factory = Row
         try:
@@ -142,7 +141,6 @@ class Connection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all writes of the block, or none."""
         if self._connection.in_transaction:
             raise RuntimeError("a function that is run without `writes` may only read")
         self._begin()

@@ -40,7 +40,6 @@ class ConversationsTable:
         self._capacity = capacity
 
     def create(self, conversation: StoredConversation, items: tuple[StoredItem, ...] = ()) -> None:
-        """Add a conversation with its first items."""
         metadata = json.dumps(dict(conversation.metadata))
         self._capacity.check(conversation.owner, len(metadata) + sum(len(item.body) for item in items))
         check_size([metadata], (item.body for item in items))
@@ -67,7 +66,6 @@ class ConversationsTable:
         return found if latest is None else attrs.evolve(found, latest=(latest["id"], latest["status"]))
 
     def number(self, name: str, owner: str) -> int:
-        """Return a conversation's row number, which its items refer to."""
         return int(self._row(name, owner)["number"])
 
     def touch(self, number: int) -> None:
@@ -77,7 +75,6 @@ class ConversationsTable:
         )
 
     def update(self, name: str, owner: str, metadata: Mapping[str, str]) -> StoredConversation:
-        """Replace a conversation's metadata."""
         text = json.dumps(dict(metadata))
         check_size([text])
         with self._connection.transaction():
@@ -94,7 +91,6 @@ class ConversationsTable:
         self._connection.write("delete from greenroom_conversations where number = ?", (number,))
 
     def add_items(self, name: str, owner: str, items: tuple[StoredItem, ...]) -> None:
-        """Append items to a conversation."""
         self._capacity.check(owner, sum(len(item.body) for item in items))
         check_size(item.body for item in items)
         with self._connection.transaction():
@@ -112,7 +108,6 @@ class ConversationsTable:
         return self._items.find(self.number(name, owner), item)
 
     def remove_item(self, name: str, owner: str, item: str) -> StoredConversation:
-        """Remove an item from a conversation, and return the conversation."""
         with self._connection.transaction():
             number = self.number(name, owner)
             self._items.remove(number, item)

@@ -51,7 +51,6 @@ class ItemsTable:
         return tuple(_item(row) for row in self._connection.rows(statement, (response, output)))
 
     def of_responses(self, responses: Iterable[int]) -> Iterator[Row]:
-        """Yield the items of several responses, in order."""
         for response in responses:
             yield from self._connection.rows(
                 "select number, response, output, id, body from greenroom_items"
@@ -93,7 +92,6 @@ class ItemsTable:
         return self._list("response = ? and output = 0", (response,), after, limit, order)
 
     def list_conversation(self, conversation: int, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of a conversation's items. Raises as `list_input` does."""
         return self._list("conversation = ?", (conversation,), after, limit, order)
 
     def find(self, conversation: int, item: str) -> StoredItem:
@@ -151,14 +149,12 @@ class ItemsTable:
         )
 
     def drop_response(self, response: int) -> None:
-        """Delete the items of a response, except those in a conversation."""
         self._connection.write(
             "delete from greenroom_items where response = ? and conversation is null", (response,)
         )
         self._connection.write("update greenroom_items set response = null where response = ?", (response,))
 
     def drop_conversation(self, conversation: int) -> None:
-        """Delete the items of a conversation, except those of responses."""
         self._connection.write(
             "delete from greenroom_items where conversation = ? and response is null", (conversation,)
         )
@@ -208,14 +204,12 @@ class SystemPromptsTable:
         self._connection.insert("greenroom_system_prompts", {**owner, "text": text})
 
     def of_conversation(self, conversation: int) -> str | None:
-        """Return a conversation's system prompt; None if it is unknown."""
         row = self._connection.first(
             "select text from greenroom_system_prompts where conversation = ?", (conversation,)
         )
         return None if row is None else str(row["text"])
 
     def of_response(self, response: int) -> str:
-        """Return the system prompt stored with a response."""
         row = self._connection.first(
             "select text from greenroom_system_prompts where response = ?", (response,)
         )

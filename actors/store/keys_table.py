@@ -101,7 +101,6 @@ class KeysTable:
 
 
 def record_of(row: Row | dict[str, Any]) -> KeyRecord:
-    """Return the key in a row."""
     caller = Caller(
         owner=row["id"],
         admin=bool(row["admin"]),

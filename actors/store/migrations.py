@@ -15,7 +15,6 @@ SET = "greenroom"
 
 
 def load_migrations() -> Migrations:
-    """Return all migrations."""
     migrations: Migrations = import_sqlite_utils().Migrations(SET)
     for name, step in _STEPS.items():
         migrations(name=name)(step)
@@ -110,7 +109,6 @@ def create_keys(database: Database) -> None:
 
 
 def find_conversations_by_owner(database: Database) -> None:
-    """Index the conversations by owner, whose lists they are on."""
     conversations = database.table("greenroom_conversations")
     conversations.create_index(["owner", "number"], "greenroom_conversations_owner")
 

@@ -20,12 +20,10 @@ class CapabilitiesTable:
         self._connection = connection
 
     def save(self, record: ProbedCapabilities) -> None:
-        """Store a record in place of the model's earlier one."""
         with self._connection.transaction():
             self._connection.table(TABLE).upsert(attrs.asdict(record), pk="model_id")
 
     def list(self) -> tuple[ProbedCapabilities, ...]:
-        """Return all records that this version can read."""
         rows = self._connection.read(f"select {', '.join(FIELDS)} from {TABLE} order by model_id")
         return tuple(filter(None, map(record_of, rows)))
 
@@ -55,13 +53,11 @@ class WorkingSpaceTable:
         self._connection = connection
 
     def save(self, measured: WorkingSpace) -> None:
-        """Store a measurement in place of the model's earlier one."""
         with self._connection.transaction():
             self._connection.table(WORKING_SPACE_TABLE).upsert(attrs.asdict(measured), pk="model_id")
 
 
 def working_space_of(row: Row) -> WorkingSpace | None:
-    """Return the measurement in a row; None if it is none."""
     model, nbytes, stamp = (row[name] for name in WORKING_SPACE_FIELDS)
     if not (isinstance(model, str) and isinstance(nbytes, int) and isinstance(stamp, str) and nbytes >= 0):
         return None

@@ -16,7 +16,6 @@ _LOCKED = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
 
 
 def store_unavailable(reason: str) -> Problem:
-    """Return the problem of a database that cannot be opened."""
     return Problem(
         503,
         "store_unavailable",
@@ -36,13 +35,11 @@ def store_given_up(threads: int) -> Problem:
 
 
 def store_overloaded(waiting: int) -> Problem:
-    """Return the problem of a message that exceeds the length of the store's queue."""
     detail = f"{waiting} requests are already waiting for the database."
     return Problem(503, "store_busy", detail, retry_after=2)
 
 
 def store_slow() -> Problem:
-    """Return the problem of a response that was not stored in time."""
     return Problem(503, "store_busy", "The database took too long; nothing was stored.", retry_after=2)
 
 
@@ -97,7 +94,6 @@ def unfinished(response: str) -> Problem:
 
 
 def end_not_stored(response: str) -> Problem:
-    """Return the problem of a response that has ended, though its row is still the unfinished one."""
     detail = f"The response '{response}' has ended, but its end could not be stored: delete it, ask again."
     return Problem(409, "response_not_running", detail, "response_id")
 
@@ -127,7 +123,6 @@ def other_conversation(response: str, conversation: str) -> Problem:
 
 
 def unwritable_text() -> Problem:
-    """Return the problem of text without a UTF-8 encoding."""
     return Problem(400, "invalid_value", "Text with half of a surrogate pair cannot be stored.")
 
 

@@ -86,7 +86,6 @@ class ResponsesTable:
             )
 
     def find(self, name: str, owner: str) -> StoredResponse:
-        """Return a response with all its items."""
         columns = (
             "number, model, status, created, body, completed, background, conversation, parent, raw, events"
         )

@@ -114,7 +114,6 @@ class StoreLoop:
         self._jobs.put(job)
 
     def end(self) -> None:
-        """Close the database after the queued jobs."""
         self._jobs.put(None)
 
     def abandon(self) -> list[Job]:
@@ -342,7 +341,6 @@ class DatabaseOpener:
         self.release()
 
     def release(self) -> None:
-        """Leave the database to other servers."""
         lock, self._lock = self._lock, None
         if lock is not None:
             lock.close()

@@ -119,7 +119,6 @@ class ToolConversation(RequestEvents):
         return self._ready.popleft()
 
     def receive_ready(self) -> list[InferenceEvent]:
-        """Return the events available now."""
         while self._generation is not None and (events := self._generation.receive_ready()):
             for event in events:
                 self._take(event)

@@ -92,7 +92,6 @@ class Session:
 
     @property
     def status(self) -> SessionStatus:
-        """The session's state and figures."""
         names = tuple(tool.name for tool in self._tools or ())
         own, kind = self.figures, self.source.server.kind
         figures = own.calls, own.failed, self.running, own.lost, self._error
@@ -298,7 +297,6 @@ def _content_part(block: Any) -> ContentPart:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the innermost error of a group in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     if isinstance(error, SessionFailed):

@@ -69,8 +69,6 @@ class _BoundedTransport(httpx2.AsyncHTTPTransport):
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    """The bytes of an answer, bounded."""
-
     def __init__(self, stream: Any, most: float) -> None:
         self._stream = stream
         self._left = most
@@ -166,7 +164,6 @@ class Program:
         self._lost(why)
 
     def _split(self, chunk: bytes | bytearray) -> list[bytes]:
-        """Return the lines that end in a chunk, and keep the rest."""
         self._unasked += len(chunk)
         self._line += chunk  # copies the chunk alone
         ended = bytes(self._line).split(b"\n") if b"\n" in chunk else []

@@ -163,7 +163,6 @@ class Turn:
 
     @property
     def calls(self) -> list[ToolCall]:
-        """All calls, in order."""
         return [attrs.evolve(call, arguments="".join(parts)) for call, parts in self._calls.values()]
 
     @property

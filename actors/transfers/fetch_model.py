@@ -197,7 +197,6 @@ class _Fetch:
     def _measure(
         self, repository: Repository, folder: SnapshotFolder, files: tuple[RemoteFile, ...]
     ) -> Download:
-        """Return the number and size of what is missing."""
         missing = {file.digest for file in files if not folder.has(file)}
         size = folder.missing_bytes(files)
         return Download(repository.hub_id, len(missing), size, self._source, str(self._cache))
@@ -210,8 +209,6 @@ class _Fetch:
 
 
 class _FetchFiles:
-    """The fetch of several files at once."""
-
     def __init__(
         self,
         client: httpx2.AsyncClient,
@@ -302,7 +299,6 @@ class ProgressMeter:
         report(self._progress)
 
     def enter(self, stage: DownloadStage, files: int = 0, nbytes: int = 0, received: int = 0) -> None:
-        """Begin a stage, and report it."""
         self._progress = DownloadProgress(stage, files, nbytes, received)
         self._arrived.clear()
         self.set(received, force=True)

@@ -73,7 +73,6 @@ class OutputAdapter:
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> StreamProcessor:
-        """Return the stream processor of one choice."""
         tools, reasoning_parser = self.tool_parser, self.reasoning_parser
         release: Release = "validated"
         matcher: Matcher | None = prepared.matcher
@@ -90,7 +89,6 @@ class OutputAdapter:
         return self.tokenizer.new_detokenizer(prepared.tokens if constrained or not prepared.parse else ())
 
     def token(self, ident: int) -> Token:
-        """Return one token as shown to clients in log-probabilities."""
         return self.tokenizer.token_names.look_up(ident)
 
 
@@ -192,7 +190,6 @@ class Adapter(OutputAdapter):
         return resolve(request.overrides, configured, self.default_overrides)
 
     def _render_read(self, request: InferenceRequest, chat: ChatInput) -> PromptContents:
-        """Return the prompt of a conversation whose images have been processed."""
         parameters = self._parameters(request)
         reasoning = _choose_reasoning(self.thinking, request.id, chat, parameters)
         encoded = self._conversations.encode(chat, reasoning.changes, request.overflow, parameters.max_tokens)

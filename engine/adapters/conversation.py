@@ -117,7 +117,6 @@ def _split(text: str, media: Collection[str]) -> list[dict[str, Any]]:
 
 
 def numbers_in_parts(messages: Sequence[TemplateMessage]) -> tuple[int, ...]:
-    """Return the numbers of the images that are content parts, in order."""
     contents = (message["content"] for message in messages if isinstance(message.get("content"), list))
     return tuple(part[_NUMBER_FIELD] for content in contents for part in content if _NUMBER_FIELD in part)
 
@@ -202,7 +201,6 @@ class MessageConverter:
         return [self._with_image_parts(turn) for turn in shaped]
 
     def _mark(self, message: Message) -> Message:
-        """Return the message with its text marked; calls are marked at conversion."""
         mark = self._marker.text
         return attrs.evolve(
             message,

@@ -110,14 +110,12 @@ class ConversationPrompts:
         return fitting or self._encode_rest(chat, changes, room)
 
     def prepared_images(self, encoded: EncodedConversation) -> tuple[PreparedImage, ...]:
-        """Return the images of a conversation, with the positions of their tokens."""
         if self._images is None:
             return ()
         images = self._images.images_in_order(encoded.prompt, encoded.chat)
         return self._images.spans(images, encoded.tokens)
 
     def shown_text(self, encoded: EncodedConversation) -> str:
-        """Return a conversation's text, with images as the template writes them."""
         text = encoded.prompt.text
         return text if self._images is None else self._images.shown_text(text)
 
@@ -165,7 +163,6 @@ class ConversationPrompts:
     def _encode_within(
         self, chat: ChatInput, changes: PromptChanges, room: int
     ) -> EncodedConversation | None:
-        """Return a tokenized conversation; None if it has more than `room` tokens."""
         prompt = self._renderer.render(chat, changes)
         tokens: list[int] = []
         for piece in self._encode_prompt(prompt, chat):

@@ -49,7 +49,6 @@ class NamedImage:
 
 
 def filename_table(images: Iterable[NamedImage]) -> str:
-    """Return the table to append to an answer; empty if there are no images."""
     rows = [f"| {image.number} | {image.name} |" for image in images]
     if not rows:
         return ""
@@ -129,11 +128,9 @@ class ImageNumbers:
             self._images[image.digest] = self._names[content]
 
     def of(self, image: ImagePart) -> NamedImage:
-        """Return the number and name of an image in the conversation."""
         return self._images[image.digest]
 
     def named(self, row: NamedImage) -> NamedImage | None:
-        """Return the image that a table row names; None if the row gives it another image's number."""
         return self._names.get(_content(row.name))
 
 
@@ -146,12 +143,10 @@ def _free_numbers(taken: Collection[int]) -> Iterator[int]:
 
 
 def image_name(image: ImagePart, digits: int = _HASH_DIGITS) -> str:
-    """Return an image's name, made from the first `digits` digits of its content's hash."""
     return f"image_{image.digest.hex()[:digits]}.{image_format(image.data) or 'bin'}"
 
 
 def last_turn(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the messages since the assistant's last message."""
     behind = next((i for i in range(len(messages), 0, -1) if messages[i - 1].role == "assistant"), 0)
     return messages[behind:]
 

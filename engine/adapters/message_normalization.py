@@ -116,7 +116,6 @@ def arrange_system_messages(
 def render_calls_as_text(
     turns: Sequence[Message], traits: TemplateTraits, render_calls: RenderCalls
 ) -> list[Message]:
-    """Render calls and results that the template cannot show as assistant and user text."""
     call_ids = _calls_to_render(turns, traits)
     return [_render_turn_as_text(turn, call_ids, traits, render_calls) for turn in turns]
 

@@ -140,7 +140,6 @@ class ReasoningSwitches:
         return ChosenReasoning(changes, notice=_NOT_ON if unable else unkept)
 
     def describe(self) -> dict[str, Any]:
-        """Return a description of the switches, for the log."""
         return {
             "on": None if self.on is None else _description(self.on),
             "off": None if self.off is None else _description(self.off),
@@ -183,7 +182,6 @@ def _description(changes: PromptChanges) -> str:
 
 
 def add_prompt_changes(messages: Sequence[Message], changes: PromptChanges) -> list[Message]:
-    """Return the messages with the text that switches reasoning."""
     told = list(messages)
     if changes.system:
         text = changes.system

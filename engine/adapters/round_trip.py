@@ -306,7 +306,6 @@ class RenderedTurns:
         return None
 
     def description(self) -> str:
-        """Return a prompt in which the template describes tools; empty if it describes none."""
         return (self._render([USER]) or "") if self._tools else ""
 
     def _render(self, messages: list[Message], *, prompts: bool = True, **options: Any) -> str | None:

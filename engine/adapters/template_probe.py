@@ -65,7 +65,6 @@ class TemplateTraits:
 
 
 def probe_template(tokenizer: ChatTokenizer) -> TemplateTraits:
-    """Render small conversations with the template and return its traits."""
     ways = [_Probe(tokenizer, *way) for way in itertools.product((False, True), repeat=2)]
     probe = next((way for way in ways if way.shows([_user()], "zquser")), ways[0])
     traits = _probe_tools(probe)
@@ -124,7 +123,6 @@ def tool_renderer(
 
 
 def with_calls_as_text(tokenizer: ChatTokenizer, traits: TemplateTraits) -> TemplateTraits:
-    """Return the traits of a template to which past calls are given as text."""
     if not traits.tool_calls:
         return traits
     results = _shows_bare_result(_Probe(tokenizer, traits.empty_tools, traits.parts), traits.tools)
@@ -156,7 +154,6 @@ class _Probe:
             return None
 
     def shows(self, messages: list[TemplateMessage], *words: str) -> bool:
-        """Return whether all words are rendered, in that order."""
         return shows_in_order(self.render(messages), *words)
 
     def shows_with_tools(self, messages: list[TemplateMessage], tools: Any, *words: str) -> bool:
@@ -191,7 +188,6 @@ def _probe_tools(probe: _Probe) -> TemplateTraits:
 
 
 def _shows_bare_result(probe: _Probe, tools: bool) -> bool:
-    """Return whether the template shows a tool result whose call was written as text."""
     return tools and probe.shows([_user(), _ENDING[0], _result(_SHORT_ID), *_ENDING], "zqresult")
 
 
@@ -296,7 +292,6 @@ RESERVED_OPTIONS = frozenset(
 
 
 def as_parts(message: TemplateMessage) -> TemplateMessage:
-    """Return the message with its text as a list of content parts."""
     if not isinstance(message.get("content"), str):
         return message
     return {**message, "content": [{"type": "text", "text": message["content"]}]}

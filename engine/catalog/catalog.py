@@ -84,7 +84,6 @@ class Catalog:
 
     @classmethod
     def of(cls, settings: Settings, failed: Callable[[CatalogEntry], bool] = lambda entry: False) -> Catalog:
-        """Return the catalog of a server with these settings."""
         return cls(
             settings.models,
             trust_remote_code=settings.trust_remote_code,
@@ -131,7 +130,6 @@ class Catalog:
         return tuple(sorted(chosen, key=lambda entry: not self.known.is_usable(entry) or self._failed(entry)))
 
     def rescan(self) -> None:
-        """Make the next lookup scan the folders again."""
         self._stale = True  # without the lock, which a scan holds for long
 
     def owned(self) -> list[tuple[str, str]]:

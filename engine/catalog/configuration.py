@@ -46,7 +46,6 @@ def declared_context_length(folder: Path, config: Mapping[str, Any], text_module
 
 
 def _as_token_count(value: Any, largest: int) -> int | None:
-    """Return the value if it is a plausible number of tokens."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= largest:
         return None
     return value

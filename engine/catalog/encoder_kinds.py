@@ -30,7 +30,6 @@ EXTRA_ENCODERS = frozenset({"llama_nemotron_vl"})
 
 @functools.cache
 def embedding_modules() -> frozenset[str]:
-    """Return the architectures and packages of libraries that only compute embeddings."""
     return EXTRA_ENCODERS.union(filter(_makes_vectors, models_of("mlx_vlm")))
 
 

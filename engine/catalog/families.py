@@ -154,7 +154,6 @@ class FillFormat:
         return f"{before}{places[first]}{between}{places[second]}{after}"
 
     def stop_tokens(self, added_tokens: Mapping[str, int]) -> frozenset[int]:
-        """Return the ids of the tokens that end the middle."""
         return frozenset(added_tokens[token] for token in (*self.tokens, *self.ends) if token in added_tokens)
 
     def _parts(self) -> tuple[str, str, str]:
@@ -183,5 +182,4 @@ FILL_FORMATS = (
 
 
 def find_fill_format(added_tokens: Collection[str]) -> FillFormat | None:
-    """Return the format supported by a vocabulary; None if the model cannot fill in the middle."""
     return next((form for form in FILL_FORMATS if all(token in added_tokens for token in form.tokens)), None)

@@ -123,7 +123,6 @@ _PADDED_POSITIONS = ("roberta", "camembert")
 
 
 def with_kind_traits(record: CapabilityRecord, folder: Path, config: Mapping[str, Any]) -> CapabilityRecord:
-    """Return a capability record with the fields specific to its type."""
     match record.model_type:
         case "vision":
             images = takes_many_images(record.architecture)
@@ -299,7 +298,6 @@ def takes_many_images(architecture: str) -> bool:
 
 @functools.cache
 def takes_video(architecture: str) -> bool:
-    """Return whether the library's code for an architecture accepts video."""
     return _mentions(module_of(architecture), _VIDEO_MARKS)
 
 

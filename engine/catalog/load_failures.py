@@ -157,7 +157,6 @@ _LIBRARIES = ("mlx_lm.", "mlx_vlm.", "mlx_audio.")
 
 
 def missing_module(error: BaseException) -> str:
-    """Return the module whose import failed in an error or its causes; empty if there is none."""
     names = (cause.name or "" for cause in _chain(error) if isinstance(cause, ModuleNotFoundError))
     return next((name for name in names if name and not name.startswith(_LIBRARIES)), "")
 
@@ -177,7 +176,6 @@ def library_missing(model: str, module: str, install: str = "") -> Problem:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

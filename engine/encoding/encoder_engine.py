@@ -53,7 +53,6 @@ class EncoderEngine(CachelessEngine):
         return bool(len(self._queue) or self._ended)
 
     def snapshot(self) -> EngineSnapshot:
-        """Return the figures for operators."""
         running = sum(job.is_begun for job in self._queue)
         return EngineSnapshot(
             running=running,
@@ -113,7 +112,6 @@ class EncoderEngine(CachelessEngine):
             self._end(job, "cancelled")
 
     def step(self) -> Events:
-        """Compute one pass, if there is memory for it; return the events."""
         job = self._queue.choose()
         if job is not None:
             prefix = None if self._prefixes is None else self._prefixes.prefix_of(job)
@@ -129,7 +127,6 @@ class EncoderEngine(CachelessEngine):
         self._memory.clear()
 
     def close(self) -> None:
-        """Drop the weights and all requests."""
         self._queue = RowQueue()
         self._ended = []
         self._model = self._prefixes = None
@@ -328,7 +325,6 @@ class SharedPrefixes:
         return prefix
 
     def release(self, job: Job) -> None:
-        """Free a request's shared prefix, if it has one."""
         if self._prefixes.pop(job, None) is not None:
             self._memory.unkeep(self._model.prefix_bytes(job.apart))
 

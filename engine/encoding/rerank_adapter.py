@@ -119,8 +119,6 @@ _CHARACTERS_AT_ONCE = 65_536
 
 
 class PairTemplate(Protocol):
-    """The pair template of a model, confined to one thread."""
-
     def prefix(self, query: str, instruction: str | None) -> Tokens:
         """Return the tokens before the document.
 
@@ -171,7 +169,6 @@ class PlainEncoder:
         return [self._as_text(np.array(each.ids, np.int32)) for each in encoded]
 
     def written(self, text: str) -> Tokens:
-        """Return the token ids of the server's own text, in which special tokens count."""
         return np.array(self.backend.encode_batch([text], add_special_tokens=False)[0].ids, np.int32)
 
     def _as_text(self, tokens: Tokens) -> Tokens:
@@ -319,7 +316,6 @@ class CrossEncoderTemplate:
 
     @property
     def causal(self) -> bool:
-        """Always False: attention is bidirectional."""
         return False
 
 
@@ -354,7 +350,6 @@ class GenerativeTemplate:
         return np.concatenate((self._before, self._encoder.encode([asked])[0]))
 
     def document(self, text: str) -> str:
-        """Return a document with the space that separates it from its label."""
         return f" {text}"
 
     @property
@@ -368,7 +363,6 @@ class GenerativeTemplate:
 
     @property
     def causal(self) -> bool:
-        """Always True: the model is a decoder."""
         return True
 
 

@@ -114,11 +114,9 @@ class GenerativeReranker:
         return self._cost.batch_bytes(rows, width)
 
     def prefix_bytes(self, tokens: int) -> int:
-        """Return the bytes of a shared prefix's KV cache."""
         return self._prefix_costs.prefix_bytes(tokens)
 
     def open_prefix(self, tokens: Tokens) -> PrefixKV:
-        """Return a shared prefix of pairs, with nothing computed yet."""
         return PrefixKV(tokens, self._model.model, self._new_caches(), self._prefix_costs, self._answer)
 
     def _new_caches(self) -> list[Any]:
@@ -244,7 +242,6 @@ class PrefixCosts:
         return -(-tokens // self._step) * self._step * self._of_token
 
     def pass_bytes(self, rows: int, width: int, before: int) -> int:
-        """Return the memory of a pass in bytes for rows of `width` tokens after `before` cached ones."""
         seen = rows * (before + width) * self._of_layer * _COPIES
         return self._cost.batch_bytes(rows, width, before) + seen
 
@@ -300,7 +297,6 @@ class PrefixKV:
         return self._answer(hidden[mx.arange(len(own)), last])
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the memory of a pass in bytes."""
         return self._costs.pass_bytes(rows, width, self._done)
 
 
@@ -316,11 +312,9 @@ class _CachedPrefix:
         self._keys, self._values = cache.keys_and_values()
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        """Return the rows' keys and values, each preceded by the prefix's."""
         return _behind(self._keys, keys), _behind(self._values, values)
 
     def make_mask(self, length: int, window_size: int | None = None, return_array: bool = False) -> Any:
-        """Return the causal attention mask."""
         from mlx_lm.models.cache import create_attention_mask
 
         return create_attention_mask(

@@ -63,7 +63,6 @@ class Job:
         return self._begun is not None
 
     def begin(self) -> None:
-        """Record the start of the first pass."""
         if self._begun is None:
             self._begun = time.perf_counter()
 
@@ -77,13 +76,11 @@ class Job:
         self.tokens_left += change * len(self.waiting)
 
     def pop(self, position: int) -> int:
-        """Remove and return the pending row at a position."""
         index = self.waiting.pop(position)
         self.tokens_left -= self.lengths[index]
         return index
 
     def put_back(self, index: int) -> None:
-        """Return a row to the pending ones."""
         self.waiting.insert(
             bisect_right(self.waiting, self.lengths[index], key=self.lengths.__getitem__), index
         )
@@ -163,7 +160,6 @@ class RowQueue:
         self._queue.add(job)
 
     def remove(self, request_id: str) -> Job | None:
-        """Remove and return a request, or return None."""
         job = self._jobs.pop(request_id, None)
         if job is not None:
             self._queue.remove(job)
@@ -323,7 +319,6 @@ def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
 
 
 def _itemsize(model: Any) -> int:
-    """Return the bytes per number in a pass."""
     types = [value.dtype for _, value in tree_flatten(model.parameters())]
     return max((dtype.size for dtype in types if mx.issubdtype(dtype, mx.floating)), default=4)
 
@@ -407,7 +402,6 @@ class PassMemory:
             self.clear()
 
     def clear(self) -> None:
-        """Free MLX's buffer cache."""
         mx.clear_cache()
         self._kept = mx.get_cache_memory()
 

@@ -56,7 +56,6 @@ class PreparedRows(SingleAnswerInput):
 
     @property
     def prompt_tokens(self) -> int:
-        """Number of tokens in all rows."""
         return sum(len(row.tokens) for row in self.rows)
 
 
@@ -161,11 +160,9 @@ class TextRows:
         return text[:most]
 
     def around(self) -> tuple[list[int], list[int]]:
-        """Return the special tokens before and after every text."""
         return self._encoder.special_tokens
 
     def tokens_before(self, prompt: str) -> int:
-        """Return the number of tokens up to the end of a prompt that precedes a text."""
         before, _ = self.around()
         return len(before) + len(self._encoder.inside(prompt))
 

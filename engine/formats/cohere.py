@@ -47,7 +47,6 @@ class CommandRParser(OneBlockParser):
 
 
 def _action(call: ParsedCall, first: str = "") -> str:
-    """Return a call as JSON with Cohere's keys."""
     json = render_json_call(call.name, call.arguments, "parameters")
     return json.replace('{"name"', f'{{{first}"tool_name"', 1)
 

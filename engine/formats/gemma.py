@@ -53,8 +53,6 @@ class GemmaCallFormat:
 
 
 class GemmaParser(BlockParser):
-    """Parses and renders the tool calls of one of these formats."""
-
     body_start = re.compile(rf"\s*(?:\Z|c(?:\Z|a(?:\Z|l(?:\Z|l(?:\Z|:(?:\Z|{TOOL_NAME}\s*(?:\Z|\{{)))))))")
 
     def __init__(self, call_format: GemmaCallFormat) -> None:

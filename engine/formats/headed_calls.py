@@ -92,8 +92,6 @@ def _loosely(text: str) -> str:
 
 
 def _section(call_format: HeadedCallFormat) -> Body:
-    """Return the body of a section of calls whose names precede their arguments."""
-
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         tail, end = text.fixed_text(call_format.tail), text.fixed_text(call_format.end)
 

@@ -26,7 +26,6 @@ _NAME = re.compile(r"[^\s<>{}\[\]]+")
 
 
 def _both(*tags: str) -> tuple[str, ...]:
-    """Return each tag without and with the label `:opensource`."""
     return tuple(f"{tag}{label}>" for label in ("", ":opensource") for tag in tags)
 
 

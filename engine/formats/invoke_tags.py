@@ -65,7 +65,6 @@ class InvokeTags:
             yield from TaggedCall(text, head.group(1), self._tags).read()
 
     def render(self, call: ParsedCall) -> str:
-        """Return a call as text, with each argument on its own line."""
         tag, pairs = self._prefix, argument_pairs(call.arguments)
         if pairs is None:
             return f'<{tag}invoke name="{call.name}">\n{call.arguments}\n</{tag}invoke>'
@@ -79,8 +78,6 @@ class InvokeTags:
 
 
 class InvokeSectionParser(SectionParser):
-    """Parses and renders a section of calls, one element per call."""
-
     body_start = re.compile(r"\s*(?:\Z|<)")
     common_end = "</"
     tags: InvokeTags
@@ -141,7 +138,6 @@ class Step3Parser(InvokeSectionParser):
 
 
 def invoke_arguments(prefix: str) -> TaggedArguments:
-    """Return the tags of one model family, for its syntax."""
     return TaggedArguments(
         head=f'<{prefix}invoke name="{{}}">\n',
         before=f'<{prefix}parameter name="{{}}">',

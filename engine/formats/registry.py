@@ -168,7 +168,6 @@ def detect_tool_parser(template: str, vocabulary: Mapping[str, int] = MappingPro
 
 
 def described_tool_parser(text: str) -> str | None:
-    """Return the id of the tool-call parser whose distinctive markers a text contains, if there is one."""
     return _shown_in(text, distinctive=True)
 
 

@@ -299,7 +299,6 @@ def load_template(spec: Any) -> ResponseTemplate:
 
 
 def _texts(value: Any, depth: int) -> list[str]:
-    """Return all texts in a template."""
     if depth > _MAX_FIELDS:
         raise ValueError("it is nested too deep")
     if isinstance(value, dict):

@@ -197,7 +197,6 @@ class GrammarMatcher:
         return bool(self._library.llg_matcher_consume_token(self._pointer, token) == 0)
 
     def rollback(self, count: int) -> bool:
-        """Undo the last `count` tokens; return whether that was possible."""
         return bool(self._library.llg_matcher_rollback(self._pointer, count) == 0)
 
     def is_error(self) -> bool:
@@ -214,5 +213,4 @@ class GrammarMatcher:
         return bool(self._library.llg_matcher_is_stopped(self._pointer))
 
     def is_accepting(self) -> bool:
-        """Return whether the text so far satisfies the grammar."""
         return bool(self._library.llg_matcher_is_accepting(self._pointer))

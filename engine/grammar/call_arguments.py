@@ -136,7 +136,6 @@ def loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def patterns(schema: Mapping[str, Any]) -> list[str]:
-    """Return the regular expressions that must match somewhere in a string."""
     own = [schema["pattern"]] if "pattern" in schema else []
     return own + [part["pattern"] for part in schema.get("allOf", ())]
 
@@ -267,7 +266,6 @@ def unlike(types: Collection[str], behind: str) -> str:
 
 
 def without(content: str, tags: Collection[str]) -> str:
-    """Return the terminal expression of a text without certain tags."""
     return f"({content} & ~/(?s:.*)(?:{'|'.join(map(_escaped, tags))})(?s:.*)/)"
 
 
@@ -293,7 +291,6 @@ def _searched(pattern: str) -> str:
 
 
 def json_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
-    """Return the expression of a tool's arguments as a JSON object."""
     if tool.grammar is None:
         return text.json(tool.schema("#"))
     return f'{literal(f"{{{chr(34)}{ARGUMENT}{chr(34)}: ")} {json_text(text, tool)} "}}"'

@@ -88,7 +88,6 @@ def _written_calls(
 def alternatives(
     tools: tuple[ConstrainedTool, ...], written: Callable[[ConstrainedTool, str], str], text: GrammarBuilder
 ) -> str:
-    """Return the expression of a call to any of the tools."""
     return "(" + " | ".join(written(tool, json_arguments(text, tool)) for tool in tools) + ")"
 
 
@@ -119,15 +118,12 @@ def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbe
 
 
 def json_list(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    """Return the expression of an array of calls."""
     if many:
         return f"{SPACE} {json_call(text, tools, 'arguments', many=True)}"
     return f'{SPACE} "[" {json_call(text, tools, "arguments")} "]"'
 
 
 def open_list(key: str) -> Body:
-    """Return the body of an array of calls, behind its opening bracket."""
-
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         call = json_call(text, tools, key)
         more = f'("," {SPACE} {call})*' if many else ""
@@ -159,15 +155,12 @@ _COMMA = '"," " "?'
 
 
 def pythonic_list(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
-    """Return the expression of a list of calls."""
     call = _any_call(text, tools)
     more = f"({_COMMA} {call})*" if many else ""
     return f'"[" {call} {more} "]"'
 
 
 def pythonic_block(end: str) -> Body:
-    """Return the body of a list of calls, up to an end marker."""
-
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
         return f"{SPACE} {pythonic_list(text, tools, many)} {SPACE} {text.fixed_text(end)}"
 
@@ -282,7 +275,6 @@ class _Values:
         self._quote = quote
 
     def call(self, tool: ConstrainedTool) -> str:
-        """Return the expression of a call to a tool."""
         schema = tool.schema("#")
         head = self._text.fixed_text(f"call:{tool.plain_name}")
         if tool.grammar is not None:

@@ -41,7 +41,6 @@ class CallSyntax:
 
 
 def no_call(starts: str, *markers: str) -> str:
-    """Return the terminal of text without markers that does not start with certain characters."""
     inside = "|".join(re.escape(marker) for marker in markers)
     return rf"/[ \n\r\t]*[^{re.escape(starts)} \n\r\t](?s:.*)/ & ~/(?s:.*)(?:{inside})(?s:.*)/"
 

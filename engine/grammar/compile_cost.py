@@ -87,7 +87,6 @@ def _references(schema: Any, level: int = 0) -> list[tuple[str, int]]:
 
 
 def _parts(group: Mapping[str, Any]) -> list[Any]:
-    """Return the subschemas of keywords that are compiled together."""
     parts: list[Any] = [*group.get("prefixItems", ())]
     items = group.get("items")
     parts += items if isinstance(items, list) else [items]
@@ -113,12 +112,10 @@ class _CompileCost:
         return found
 
     def define(self, said: str) -> None:
-        """Build the target of a reference once."""
         self._definitions[said] = self.build(self._targets[said])
         self.visit(self._definitions[said])
 
     def build(self, schema: Any) -> SchemaNode:
-        """Return the shape of a schema."""
         if not isinstance(schema, Mapping):
             return ANY if schema else NONE
         self._step(1)

@@ -74,7 +74,6 @@ class GrammarCompiler:
         return None if compiled.is_empty else Matcher(compiled)
 
     def _look_up(self, constraint: Constraint) -> CompiledConstraint:
-        """Return the compiled constraint, from the cache if possible."""
         key = _key_of(constraint)
         if key is None:
             return self._compile(constraint)

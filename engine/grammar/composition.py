@@ -63,7 +63,6 @@ def compose(
 
 
 def subschemas(schema: Any, path: JsonPath) -> Iterator[tuple[dict[str, Any], JsonPath]]:
-    """Yield a checked schema and all schemas in it, with their places."""
     if not isinstance(schema, dict):
         return
     yield schema, path
@@ -249,7 +248,6 @@ class _Composition:
         return False
 
     def _property(self, parts: Parts, name: str) -> Parts:
-        """Return the schemas that hold for a property."""
         found: Parts = []
         for part in parts:
             if name in part.get("properties", ()):

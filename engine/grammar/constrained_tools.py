@@ -141,7 +141,6 @@ def _describes_nothing(parameters: JsonObject) -> bool:
 
 
 def _tool_of_grammar(tool: Tool, lark: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
-    """Return a tool whose only argument must match a Lark grammar."""
     check_lark(lark, param)
     grammar = text_grammar(lark)
     for written in filter(None, (lark, grammar.escaped)):

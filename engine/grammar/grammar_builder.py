@@ -52,25 +52,20 @@ class GrammarBuilder:
         return name
 
     def json(self, schema: Any) -> str:
-        """Return a reference to JSON that satisfies a checked schema."""
         return self._part({"json_schema": _with_options(schema)})
 
     def lark(self, grammar: str) -> str:
-        """Return a reference to a client's grammar of the whole answer."""
         self.lexer_fuel = limits.GRAMMAR_FUEL
         return self._part({"lark_grammar": grammar})
 
     def part_of_text(self, grammar: str) -> str:
-        """Return a reference to a client's grammar of a text inside a call."""
         return self._part({"lark_grammar": grammar})
 
     def fixed_text(self, text: str) -> str:
-        """Return an expression of fixed text, with special tokens where the text contains them."""
         pieces = self.tokenizer.split_specials(text)
         return " ".join(literal(piece) if isinstance(piece, str) else f"<[{piece}]>" for piece in pieces)
 
     def build(self, start: str) -> str:
-        """Return the finished grammar, for `GrammarMatcher`."""
         # If the grammar leaves no choice, llguidance would force the tokenizer's tokens for the text: a
         # special token for text that only looks like one, which the grammar then rejects.
         lark = "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *self._rules])
@@ -128,7 +123,6 @@ def anchored_pattern(pattern: str, param: str) -> str:
 
 
 def without_anchors(pattern: str) -> str:
-    """Return a pattern without the anchors at its ends."""
     inner = pattern.removeprefix("^")
     if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
         inner = inner[:-1]

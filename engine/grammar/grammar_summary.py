@@ -82,7 +82,6 @@ class GrammarSummary:
 
 
 def summarize_grammar(grammar: str) -> GrammarSummary:
-    """Return the outline of a grammar, which may be invalid."""
     return _Reader(grammar).read()
 
 

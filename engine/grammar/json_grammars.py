@@ -174,7 +174,6 @@ class _Rewriter:
 
 
 def _imported(found: re.Match[str]) -> list[tuple[str, str]]:
-    """Return the terminals that a line imports, each with its local name."""
     name, alias, names = found.groups()
     return [(name, alias or name)] if name else [(one, one) for one in re.findall(r"\w+", names)]
 

@@ -39,7 +39,6 @@ class TokenMask:
         self._dense: tuple[int, Any] | None = None
 
     def allows(self, token: int) -> bool:
-        """Return whether the token is allowed."""
         return bool(self.words[token >> 5] >> np.uint32(token & 31) & np.uint32(1))
 
     def tokens(self) -> NDArray[np.intp]:
@@ -63,7 +62,6 @@ class TokenMask:
 
 
 def allow_only(tokens: Iterable[int], mask_words: int) -> TokenMask:
-    """Return a mask that allows these tokens and no others."""
     bits = np.zeros(mask_words, np.uint32)
     for token in tokens:
         bits[token >> 5] |= np.uint32(1 << (token & 31))
@@ -71,7 +69,6 @@ def allow_only(tokens: Iterable[int], mask_words: int) -> TokenMask:
 
 
 def allow_all_but(tokens: Iterable[int], mask_words: int) -> TokenMask:
-    """Return a mask that allows every token except these."""
     return TokenMask(~allow_only(tokens, mask_words).words, fixed=True)
 
 
@@ -110,7 +107,6 @@ class MaskLatency:
         return self._debt_ms > 0
 
     def record(self, milliseconds: float) -> None:
-        """Record the time of one mask, in milliseconds."""
         self._debt_ms = max(0.0, self._debt_ms + milliseconds - ALLOWANCE_MS)
         if not self.is_slow and self._debt_ms > _PATIENCE_MS:
             self.is_slow = True
@@ -167,7 +163,6 @@ class Job:
         return not self.is_done and started_at is not None and time.monotonic() - started_at > MAX_JOB_SECONDS
 
     def run(self) -> None:
-        """Compute the result."""
         self.started_at = time.monotonic()
         try:
             self._future.set_result(self.call())

@@ -90,7 +90,6 @@ class Matcher:
 
     @property
     def allows_reasoning(self) -> bool:
-        """True if reasoning may precede the answer."""
         return self.constraint.reasoning is not None
 
     @property

@@ -32,7 +32,6 @@ class _Walk:
     """Place of each `$ref`, and the checked schema that holds it."""
 
     def count(self, path: JsonPath, text: str) -> str:
-        """Return a name or value for llguidance, checked and charged to the budget."""
         self.budget.spend("characters", len(text), self.root)
         return check_text(text, path)
 

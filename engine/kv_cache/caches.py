@@ -47,7 +47,6 @@ def flat_layers(cache: Iterable[Any]) -> list[Any]:
 
 
 def can_batch(cache: Iterable[Any]) -> bool:
-    """Return whether sequences with caches of these classes can share a batch."""
     return all(getattr(layer, "merge", None) and can_batch(getattr(layer, "caches", ())) for layer in cache)
 
 
@@ -100,7 +99,6 @@ def _stack(tensors: Sequence[mx.array | None], padding: Sequence[int], longest: 
 
 
 def extend(cache: Cache, other: Cache, *, layerwise: bool = False) -> None:
-    """Append the rows of `other` to the batched `cache`."""
     for index, layer in enumerate(cache):
         layer.extend(other[index])
         _drop_empty_padding(layer)
@@ -121,7 +119,6 @@ def _drop_empty_padding(layer: Any) -> None:
 
 
 def filter_rows(cache: Cache, rows: Sequence[int], *, layerwise: bool = False) -> None:
-    """Keep only these rows of a batched cache."""
     indices = mx.array(list(rows))
     for layer in cache:
         layer.filter(indices)
@@ -150,7 +147,6 @@ def shallow_copy(cache: Cache) -> Cache:
 
 
 def layers_to_grow(cache: Cache, lookahead: int = 0) -> list[Any]:
-    """Return the layers that keep every token and have no capacity for `lookahead` more."""
     return [
         layer
         for layer in flat_layers(cache)
@@ -231,7 +227,6 @@ def token_count(layer: Any) -> int:
 
 
 def _evaluate(layer: Any) -> None:
-    """Evaluate a layer, so that the arrays it was computed from are freed."""
     mx.eval(layer.state)
 
 

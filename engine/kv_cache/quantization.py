@@ -44,7 +44,6 @@ class QuantizingModel:
         return getattr(self._model, name)
 
     def make_cache(self) -> Cache:
-        """Return an empty plain cache, quantized where possible."""
         return self._quantize(caches.new_cache(self._model))
 
     def make_mergeable_cache(self) -> Cache:
@@ -168,21 +167,17 @@ class QuantizedLayer:
         return self.keys_and_values()
 
     def keys_and_values(self) -> tuple[Packed, Packed]:
-        """Return the packed keys and values of all tokens."""
         assert self.kv_tensors is not None
         seen = tuple(tensor[:, :, : self.used] for tensor in self.kv_tensors)
         return seen[: TENSORS_PER_LAYER // 2], seen[TENSORS_PER_LAYER // 2 :]
 
     def size(self) -> int:
-        """Return the number of tokens, including padding."""
         return self.used
 
     def empty(self) -> bool:
-        """Return whether no tokens have been stored."""
         return self.kv_tensors is None
 
     def is_trimmable(self) -> bool:
-        """Return whether the last tokens can be removed."""
         return True
 
     def trim(self, count: int) -> int:
@@ -239,7 +234,6 @@ class QuantizedCache(QuantizedLayer):
         return self.used
 
     def make_mask(self, tokens: int, return_array: bool = False, window_size: int | None = None) -> Any:
-        """Return the attention mask of the next tokens."""
         from mlx_lm.models.cache import create_attention_mask
 
         return create_attention_mask(
@@ -247,12 +241,10 @@ class QuantizedCache(QuantizedLayer):
         )
 
     def restore(self, kv_tensors: KVTensors, tokens: int) -> None:
-        """Replace the content with the tensors of another cache's sequence."""
         self.kv_tensors, self.used = kv_tensors, tokens
 
     @staticmethod
     def merge(caches: Sequence[QuantizedCache]) -> BatchedQuantizedCache:
-        """Merge sequences into the rows of a batch, in the same order."""
         longest = max(cache.used for cache in caches)
         padding = [longest - cache.used for cache in caches]
         batched = BatchedQuantizedCache(caches[0].bits, caches[0].group_size, padding)
@@ -289,12 +281,10 @@ class BatchedQuantizedCache(QuantizedLayer):
 
     @property
     def offset(self) -> mx.array:
-        """Position of each row's next token."""
         return self._on_device()[0]
 
     @property
     def left_padding(self) -> mx.array:
-        """Left padding of each row as a device array."""
         return self._on_device()[1]
 
     def make_mask(
@@ -326,7 +316,6 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.padding = [left + more for left, more in zip(self._padding, right, strict=True)]
 
     def filter(self, rows: mx.array) -> None:
-        """Keep only these rows, in this order; rows may repeat."""
         chosen: Any = rows.tolist()
         padding = [self._padding[row] for row in chosen]
         common = min(padding)
@@ -336,7 +325,6 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.padding = [left - common for left in padding]
 
     def extend(self, other: BatchedQuantizedCache) -> None:
-        """Append the rows of another batch."""
         longest = max(self.used, other.used)
         self.kv_tensors = stack([self, other], [len(self._padding), len(other.padding)])
         self.padding = [
@@ -346,7 +334,6 @@ class BatchedQuantizedCache(QuantizedLayer):
         self.used = longest
 
     def extract(self, row: int) -> QuantizedCache:
-        """Return one row as the cache of a single sequence."""
         plain = QuantizedCache(self.bits, self.group_size)
         if self.kv_tensors is not None:
             seen = slice(self._padding[row], self.used)

@@ -163,7 +163,6 @@ def log_results(batching: Batching, **figures: Any) -> None:
 
 
 def log_restriction(batching: Batching, known_by: str) -> None:
-    """Log a restriction of batching, if there is one."""
     if not batching.prefill:
         reason = {"reason": batching.reason, "known_by": known_by}
         log.warning("rows are computed alone", **_words(batching), **reason)

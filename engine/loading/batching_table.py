@@ -61,7 +61,6 @@ def load_results(key: str) -> CheckResults:
 
 
 def store_results(key: str, results: CheckResults) -> None:
-    """Store the results so far for later loads and processes."""
     with _lock:
         _of_this_process[key] = results
         file = _file()

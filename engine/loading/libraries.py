@@ -54,7 +54,6 @@ def import_array_library() -> None:
 
 
 def import_text_libraries() -> None:
-    """Import the libraries of text models; a second thread waits for the first."""
     _import_once("mlx_lm")
 
 

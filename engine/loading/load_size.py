@@ -119,7 +119,6 @@ def load_size(
 
 
 def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str, StoredTensor]]:
-    """Yield the tensors of the files that a model of this kind is loaded from."""
     files = sorted(folder.glob("model*.safetensors"))
     if kind == "speech" or (kind == "transcription" and not files):
         files = sorted(folder.glob("*.safetensors"))

@@ -29,12 +29,10 @@ _CHUNK_BYTES = 256 * 1024 * 1024
 
 
 def load_arrays(file: Path) -> dict[str, mx.array]:
-    """Return the lazy arrays of a safetensors file by name."""
     return cast("dict[str, mx.array]", mx.load(str(file)))
 
 
 def is_packed(model: Any) -> bool:
-    """Return whether some of a model's weights are quantized."""
     from mlx.utils import tree_flatten
 
     return any(value.dtype == mx.uint32 for _, value in tree_flatten(model.parameters()))

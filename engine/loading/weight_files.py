@@ -33,7 +33,6 @@ class StoredTensor(msgspec.Struct, frozen=True):
 
     @property
     def nbytes(self) -> int:
-        """Size in the file in bytes."""
         return self.data_offsets[1] - self.data_offsets[0]
 
 

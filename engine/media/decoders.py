@@ -131,8 +131,6 @@ THREADS_AT_ONCE = max(1, min(2, (os.cpu_count() or 1) // _CORES_EACH))
 
 
 class Decoding(Decodable, Protocol):
-    """A recording that these threads decode."""
-
     def decode_on(self) -> float:
         """Decode a block; return its cost, in samples of all channels."""
 
@@ -173,7 +171,6 @@ class DecoderThreads:
             recording.end()
 
     def beat(self, recording: Decoding) -> None:
-        """Record a heartbeat of the thread that decodes a recording."""
         with self._lock:
             self._turns.beat(recording)
 

@@ -170,6 +170,5 @@ def orientation_of(exif: bytes) -> int:
 
 
 def upright(image: Image.Image, orientation: int) -> Image.Image:
-    """Return the image with its orientation undone."""
     turn = _TURNS.get(orientation)
     return image if turn is None else image.transpose(turn)

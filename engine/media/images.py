@@ -212,7 +212,6 @@ def _in_bytes(image: Image.Image) -> Image.Image:
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """Return the image as RGB, on white where it is transparent."""
     if image.mode in ("RGBA", "LA", "La", "RGBa"):
         image = image.convert("RGBA")
         paper = Image.new("RGB", image.size, _PAPER)

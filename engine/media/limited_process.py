@@ -47,7 +47,6 @@ def limit(memory: int, seconds: int, descriptors: int) -> None:
 
 
 def _try_limit(kind: int, value: int) -> bool:
-    """Set a limit; return whether the system accepts it."""
     try:
         resource.setrlimit(kind, (value, value))
     except (ValueError, OSError):

@@ -19,8 +19,6 @@ _MAX_ATOMS = 2_000
 
 
 class SeekableFile(Protocol):
-    """A binary file with random access."""
-
     @property
     def size(self) -> int:
         """Size in bytes."""
@@ -100,7 +98,6 @@ class _Atoms:
         return next((atom for atom in self.within(start, end) if atom.name == name), None)
 
     def is_sound(self, track: _Atom) -> bool:
-        """Return whether a track is audio."""
         media = self.find(track.start, track.end, b"mdia")
         handler = media and self.find(media.start, media.end, b"hdlr")
         if handler is None:

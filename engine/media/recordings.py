@@ -230,11 +230,9 @@ class Resampler:
         self._graph.configure()
 
     def takes(self, frame: AudioFrame) -> bool:
-        """Return whether a frame has the first frame's layout and rate."""
         return _shape(frame) == self._source
 
     def resample(self, frame: AudioFrame) -> list[AudioFrame]:
-        """Return the output frames for a frame; perhaps none yet."""
         frame.pts = None  # Otherwise broken time stamps make the filter insert silence.
         return self._push(frame)
 

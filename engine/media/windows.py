@@ -225,7 +225,6 @@ class RecordingReader:
 
     @property
     def wants_decoding(self) -> bool:
-        """True if there is more to decode, and space in the buffer."""
         return not self._decoded and self._blocks.qsize() < self._ahead
 
     def read(self, seconds: float) -> Samples | None:
@@ -249,7 +248,6 @@ class RecordingReader:
         return item
 
     def close(self) -> None:
-        """Stop the decoding, which closes the file."""
         self._closed.set()
         DECODERS.remove(self)
 

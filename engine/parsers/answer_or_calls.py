@@ -133,7 +133,6 @@ class CallsInReasoning:
         return held
 
     def finish(self) -> tuple[str, list[ParserEvent]]:
-        """Return the rest of the reasoning at its end, and the events of the calls behind it."""
         reasoning = ""
         while self._stream is not None:
             may_be_calls = self._may_be_calls(self._stream.finish())

@@ -95,7 +95,6 @@ class BlockFormat(ToolCallParser):
         return True
 
     def new_block_end(self, start: str) -> BlockEnd:
-        """Return a finder of the end of a block that `start` opened."""
         end = self.ends.get(start, "")
         if not end and self.json_header is not None:
             return JsonBlockEnd(start, self.json_header)
@@ -180,7 +179,6 @@ class BlockEnd:
         return self._inside_values[0] if self._inside_values else end
 
     def is_cut_short(self, body_end: int, end: int) -> bool:
-        """Return whether the text ended before the end marker was complete."""
         return end - body_end < len(self._end)
 
     def keep(self, text: str, position: int) -> int:

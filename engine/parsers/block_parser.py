@@ -23,8 +23,6 @@ from greenroom.schemas.messages.messages import Tool
 
 
 class BlockParser(BlockFormat):
-    """A format whose tool calls are blocks between markers."""
-
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"
     ) -> ToolCallStream:

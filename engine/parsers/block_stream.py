@@ -348,7 +348,6 @@ class StreamedBlock:
         self._reading = reading
 
     def feed(self, piece: str) -> None:
-        """Feed a further piece of text."""
         self.text.grow(piece)
         self.fed += len(piece)
         if self.state != "open":

@@ -54,7 +54,6 @@ RECIPIENT = re.compile(r"\bto=(\S+)")
 
 
 def _means_all(header: re.Match[str]) -> bool:
-    """Return whether a header consists only of roles, channels, recipients and content types."""
     role, *others = [word for word in header["role"].split() if not word.startswith("to=")] or [""]
     if others or (role and role not in _ROLES and "." not in role):
         return False
@@ -114,7 +113,6 @@ class HarmonyMessages:
         )
 
     def feed(self, text: str) -> list[MessagePart]:
-        """Return the message parts that a further piece of text completes."""
         parts: list[MessagePart] = []
         if self._state == "text" and not self._pending and self._any.search(text) is None:
             self._add_text(parts, text)
@@ -254,7 +252,6 @@ class HarmonyMessages:
         self._state = "text"
 
     def _kind_of(self, header: re.Match[str]) -> Kind:
-        """Return the kind of message that a header announces."""
         channel = header["channels"].rpartition(CHANNEL)[2]
         if RECIPIENT.search(channel) or RECIPIENT.search(header["role"]):
             return "call"
@@ -298,8 +295,6 @@ class MessageReasoningStream(ReasoningStream):
 
 
 class _Paragraphs:
-    """Joins the texts of several messages into one text."""
-
     def __init__(self) -> None:
         self._padding: list[str] = []
         self._separator = ""
@@ -325,7 +320,6 @@ class _Paragraphs:
 
 
 def _call_text(part: MessagePart) -> str:
-    """Return a part of a call as the model wrote it, with the markers that its parser needs."""
     role = "" if not part.header or part.header.startswith((START, CHANNEL)) else f"{START}assistant"
     return f"{role}{part.header}{part.text}{CALL_END if part.ends else ''}"
 

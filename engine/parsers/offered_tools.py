@@ -45,7 +45,6 @@ class OfferedTools:
         self._tools = {tool.name: tool for tool in tools or ()}
 
     def accepts(self, name: str) -> bool:
-        """Return whether a tool may be called."""
         return self._any or name in self._tools
 
     def meant(self, dotted: str) -> str:
@@ -55,11 +54,9 @@ class OfferedTools:
         return next((name for name in candidates if self.accepts(name)), dotted)
 
     def may_begin(self, text: str) -> bool:
-        """Return whether the name of an offered tool starts with this text."""
         return self._any or any(name.startswith(text) for name in self._tools)
 
     def has_required_arguments(self, call: ParsedCall) -> bool:
-        """Return whether a call has all required arguments of its tool."""
         tool = self._tools.get(call.name)
         required = tool.parameters.get("required") if tool is not None else None
         if not isinstance(required, Sequence):

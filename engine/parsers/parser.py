@@ -101,7 +101,6 @@ class ToolCallParser(ABC):
         return None
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str | None:
-        """Return all calls of one turn for prompts, in one block if the format requires it."""
         rendered = [self.render(call.name, call.arguments) for call in calls]
         return None if None in rendered else "\n".join(filter(None, rendered))
 
@@ -149,7 +148,6 @@ class ReasoningParser(ABC):
         return any(token in text for text in (*starts, *self.also_opened_by, *self.answer_starts))
 
     def is_opened_by(self, prompt: str) -> bool:
-        """Return whether a prompt ends inside reasoning."""
         starts = tuple(start for start, _ in self.markers)
         return bool(starts) and prompt.rstrip().endswith((*starts, *self.also_opened_by))
 
@@ -163,8 +161,6 @@ class ReasoningParser(ABC):
 
 
 class NullToolStream(ToolCallStream):
-    """Emits all output as text."""
-
     def feed(self, text: str) -> list[ParserEvent]:
         return [PlainText(text)] if text else []
 
@@ -173,8 +169,6 @@ class NullToolStream(ToolCallStream):
 
 
 class NullToolParser(ToolCallParser):
-    """Parses no tool calls."""
-
     parser_id = "null"
 
     def new_stream(
@@ -184,8 +178,6 @@ class NullToolParser(ToolCallParser):
 
 
 class NullReasoningStream(ReasoningStream):
-    """Emits all output as the answer."""
-
     reasoning_ended = True
 
     def feed(self, text: str) -> list[ReasoningEvent]:
@@ -196,8 +188,6 @@ class NullReasoningStream(ReasoningStream):
 
 
 class NullReasoningParser(ReasoningParser):
-    """Parses no reasoning."""
-
     parser_id = "null"
 
     def new_stream(self, starts_open: bool = False) -> ReasoningStream:
@@ -298,7 +288,6 @@ _is_dry_run: ContextVar[bool] = ContextVar("_is_dry_run", default=False)
 
 
 def is_dry_run() -> bool:
-    """Return whether this is a dry run, whose text no model has written."""
     return _is_dry_run.get()
 
 
@@ -314,15 +303,11 @@ def dry_run() -> Iterator[None]:
 
 @attrs.frozen
 class PlainText:
-    """Text of the visible answer."""
-
     text: str
 
 
 @attrs.frozen
 class ReasoningText:
-    """Text of the reasoning."""
-
     text: str
 
 

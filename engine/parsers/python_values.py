@@ -34,7 +34,6 @@ _MAX_DIGITS = 4_000
 
 
 def skip_space(text: str, position: int) -> int:
-    """Return the end of the white space that begins at a position."""
     return _SPACE.match(text, position).end()  # type: ignore[union-attr]
 
 
@@ -88,7 +87,6 @@ def _read_strings(text: str, position: int) -> tuple[str, int]:
 
 
 def unescaped(text: str) -> str:
-    """Return the inside of a string with its escapes decoded."""
     return _ESCAPE.sub(_unescape, text)
 
 

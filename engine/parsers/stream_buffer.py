@@ -68,11 +68,9 @@ class StreamBuffer:
 
     @property
     def remaining(self) -> str:
-        """Text that has not been parsed yet."""
         return self.text[self.at :]
 
     def grow(self, piece: str) -> None:
-        """Append the next piece of text."""
         self.text = self.text[self.at :] + piece
         self._removed += self.at
         self.at = 0

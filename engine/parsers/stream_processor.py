@@ -278,7 +278,6 @@ class StopStrings:
         return len(text)
 
     def flush(self) -> str:
-        """Return the text held back, which turned out to be no stop string."""
         withheld, self.withheld = self.withheld, ""
         return withheld
 

@@ -17,7 +17,6 @@ _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 
 
 def string_inside(text: str) -> str:
-    """Return a piece of a string as the inside of a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1]
 
 

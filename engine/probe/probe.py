@@ -60,7 +60,6 @@ class Answer:
 
     @property
     def raw(self) -> str:
-        """The model's unparsed output."""
         last = self.events[-1]
         return last.raw if isinstance(last, Finished) else ""
 

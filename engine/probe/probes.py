@@ -57,7 +57,6 @@ class TextProbe:
     adapter: Adapter
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
-        """Return the record with the parsers that read these answers."""
         own, choice = self.adapter.reasoning_parser, self.adapter.choice
         written = [answer for answer in answers if answer.question.prompt]
         thoughtful = [answer for answer in written if answer.question.thinking is not False]
@@ -187,7 +186,6 @@ class RerankProbe:
 
 
 def unusable(model: str, reason: str) -> Problem:
-    """Return the problem of a model whose answers to a probe are of no use."""
     return Problem(500, "probe_failed", f"The model '{model}' failed its probe: {reason}.")
 
 
@@ -248,7 +246,6 @@ class TranscriptionProbe:
 
 
 def write_recording(path: Path) -> None:
-    """Write the recording of a probe, a WAV file."""
     steps = [200 + 400 * math.sin(2 * math.pi * 3 * n / _RATE) for n in range(_RATE * _SECONDS)]
     tone = [int(8_000 * math.sin(2 * math.pi * step * n / _RATE)) for n, step in enumerate(steps)]
     with wave.open(str(path), "wb") as file:

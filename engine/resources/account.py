@@ -81,7 +81,6 @@ class MemoryAccount:
             return is_first
 
     def statistics(self) -> AccountStatistics:
-        """Return a snapshot of the usage."""
         with self.changed:
             weights, running, cached = (
                 sum(getattr(share, name) for share in self._shares)
@@ -92,7 +91,6 @@ class MemoryAccount:
 
     @property
     def charged(self) -> int:
-        """Bytes charged by all models together."""
         with self.changed:
             return sum(share.weights + share.running + share.cached for share in self._shares)
 
@@ -338,14 +336,12 @@ class Share(Charges):
             self.reservation = nbytes
 
     def cancel_reservation(self) -> None:
-        """Cancel the reservation."""
         if self.reservation:
             with self._changed:
                 self.reservation = 0
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Release all memory of the share."""
         with self._changed:
             self.weights = self.running = self.cached = self.reservation = 0
             self._account.close(self)

@@ -32,7 +32,6 @@ class BufferBudget:
 
     @property
     def cached(self) -> int:
-        """Number of buffers in all prefix caches."""
         return sum(part.cached for part in self._parts)
 
     @property

@@ -48,7 +48,6 @@ def device_errors_in(error: BaseException | None) -> Iterator[RuntimeError]:
 
 
 def is_device_message(text: str) -> bool:
-    """Return whether a message starts like MLX's messages about the device."""
     return _BEGINNINGS.match(text) is not None
 
 

@@ -42,7 +42,6 @@ def device_memory() -> int:
 
 
 def main_memory() -> int:
-    """Return the bytes of memory of this machine, or of its container."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for path in _CGROUPS:
         try:

@@ -10,8 +10,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 
 class ClientRequest(Hashable, Protocol):
-    """A request that names its client."""
-
     @property
     def client(self) -> str:
         """Address of the client, with `#` and its key behind it if it has one."""
@@ -81,7 +79,6 @@ class FairQueue(Generic[T]):
             insort(self._requests, request, key=self._order)
 
     def remove(self, request: T) -> None:
-        """Remove a request if it is in the queue."""
         if request in self._requests:
             self._requests.remove(request)
             self._had.pop(request, None)
@@ -89,7 +86,6 @@ class FairQueue(Generic[T]):
                 del self._turns[request.client]
 
     def clear(self) -> list[T]:
-        """Remove and return all requests in order."""
         requests, self._requests = self._requests, []
         self._had, self._turns = {}, {}
         return requests

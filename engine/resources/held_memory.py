@@ -57,7 +57,6 @@ class HeldMemory:
         return found
 
     def accepts(self, owner: str) -> bool:
-        """Return whether an owner's pieces would be held."""
         return owner not in self._refused
 
     def hold(self, owner: str, name: str, piece: HeldPiece, stamp: str | None = None) -> None:

@@ -75,7 +75,6 @@ class Residence:
         _loading.set(self)
 
     def end_load(self) -> None:
-        """End the load, whether or not it has succeeded."""
         _loading.set(None)
         if self._share is not None:
             self._share.loading = False

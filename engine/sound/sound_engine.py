@@ -87,7 +87,6 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
 
     @property
     def has_work(self) -> bool:
-        """True if `step` has something to compute or report."""
         return bool(self._events or len(self._queue))
 
     def snapshot(self) -> EngineSnapshot:
@@ -162,7 +161,6 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         return 1.0
 
     def _problem_of(self, error: Exception, request: RequestT) -> Problem:
-        """Return the problem of a request whose computation raised an error."""
         if isinstance(error, ProblemError):
             return error.problem
         log.exception("request failed", request_id=request.request_id)

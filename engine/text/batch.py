@@ -51,7 +51,6 @@ class Batch:
 
     @property
     def active(self) -> int:
-        """Number of sequences that are not removed."""
         return self._cache.active
 
     @property
@@ -66,12 +65,10 @@ class Batch:
 
     @property
     def nbytes(self) -> int:
-        """Size of the cache in bytes."""
         return self._cache.nbytes
 
     @property
     def is_done(self) -> bool:
-        """True if nothing is left to compute or to read."""
         return not self._decode_step.has_pending and self._cache.active == 0
 
     @property
@@ -86,15 +83,12 @@ class Batch:
 
     @property
     def is_verifying(self) -> bool:
-        """True if the launched step verifies draft tokens."""
         return self._decode_step.is_verifying
 
     def evaluate_cache(self) -> None:
-        """Wait for pending copies of the cache, which frees their sources."""
         caches.evaluate(self._cache.layers)
 
     def pop_copied_bytes(self) -> int:
-        """Return the bytes of cache copied since the last call."""
         return self._cache.pop_copied_bytes()
 
     def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
@@ -120,7 +114,6 @@ class Batch:
         other._successors = [self]
 
     def split(self, sequences: GenericSequence[Sequence]) -> Batch:
-        """Move some of the sequences to a new batch and return it."""
         self.compact()
         batch = Batch(self._model, self._cache.split_off(sequences))
         self.compact()
@@ -205,7 +198,6 @@ class Batch:
         return self._decode_step.sample()
 
     def _finish_verification(self) -> None:
-        """Wait for the tokens that verify drafts."""
         if self._decode_step.finish_verification():
             self.growth.invalidate()
 

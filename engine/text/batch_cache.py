@@ -37,7 +37,6 @@ class BatchCache:
 
     @property
     def active(self) -> int:
-        """Number of sequences that are not removed."""
         return len(self.sequences) - self.sequences.count(None)
 
     @property
@@ -47,7 +46,6 @@ class BatchCache:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return caches.size_in_bytes(self.layers)
 
     @property
@@ -58,7 +56,6 @@ class BatchCache:
         return shifts if any(shifts) else ()
 
     def pop_copied_bytes(self) -> int:
-        """Return the bytes copied since the last call."""
         copied, self._copied_bytes = self._copied_bytes, 0
         return copied
 
@@ -114,7 +111,6 @@ class BatchCache:
         return True
 
     def split_off(self, sequences: Container[Sequence]) -> PrefilledSequences:
-        """Move sequences to a cache of their own and return them."""
         moving = {
             row: sequence
             for row, sequence in enumerate(self.sequences)
@@ -231,7 +227,6 @@ class PrefilledSequences:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes per row of the cache."""
         return caches.size_in_bytes(self.cache) // len(self.sequences)
 
     def without(self, sequence: Sequence) -> PrefilledSequences | None:

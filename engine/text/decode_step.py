@@ -48,7 +48,6 @@ class DecodeStep:
 
     @property
     def has_pending(self) -> bool:
-        """True if `read` has tokens to yield."""
         return self._pending is not None
 
     @property
@@ -58,7 +57,6 @@ class DecodeStep:
 
     @property
     def is_verifying(self) -> bool:
-        """True if the launched step verifies draft tokens."""
         return self._drafting.is_verifying
 
     def finish_verification(self) -> bool:
@@ -190,7 +188,6 @@ class DecodeStep:
         )
 
     def _has_sampled_last(self) -> bool:
-        """Return whether the last token of the only sequence has been sampled."""
         sequences = self._cache.sequences
         sequence = sequences[0] if len(sequences) == 1 else None
         return sequence is not None and sequence.sampled >= sequence.max_tokens
@@ -221,7 +218,6 @@ class PendingTokens:
         return isinstance(self.tokens, mx.array)
 
     def await_tokens(self) -> list[int]:
-        """Wait for the tokens and return them."""
         tokens: Any = self.tokens
         if self.in_flight:
             tokens, self.broken = split_marks(tokens.tolist())
@@ -377,7 +373,6 @@ class Drafting:
 
     @property
     def is_verifying(self) -> bool:
-        """True if the launched step verifies draft tokens."""
         return self._drafts is not None
 
     def draft(self, speculation: Speculation | None, pending: PendingTokens | None) -> mx.array | None:

@@ -115,7 +115,6 @@ class DraftModel:
         self._allocated = self.nbytes = 0
 
     def _trim_rejected(self, tokens: GenericSequence[int]) -> None:
-        """Trim rejected draft tokens from the cache."""
         drafted: Any = self._drafted
         self._drafted = None
         read = drafted.tolist()[:-1]  # the last one is not in the cache
@@ -296,7 +295,6 @@ class SpeculationPolicy:
             self._next_pause = _MIN_PAUSE
 
     def _stop(self) -> None:
-        """Pause, and start again with short drafts."""
         self._pause, self._next_pause = self._next_pause, min(2 * self._next_pause, _MAX_PAUSE)
         self._length, self._drafts, self._overhead_ms = _FIRST_DRAFT, 0, 0.0
 

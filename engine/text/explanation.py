@@ -58,7 +58,6 @@ class KnownPrompt:
 
 
 def find_difference(prompt: KnownPrompt, earlier: KnownPrompt) -> PromptDifference:
-    """Return the first difference between a prompt and an earlier one."""
     shared = common_length(prompt.tokens, earlier.tokens) // _WIDTH
     again = _common_after(prompt, earlier, shared)
     difference = PromptDifference(shared=shared, again=again)
@@ -137,7 +136,6 @@ def _anchors(first: int, last: int, turns_end: int) -> Iterator[int]:
 
 
 def _occurrences(tokens: bytes, anchor: bytes, first: int) -> Iterator[int]:
-    """Yield the first positions from `first` on at which the tokens of an anchor occur."""
     found, count = tokens.find(anchor, first * _WIDTH), 0
     while found >= 0 and count < _OCCURRENCES:
         if found % _WIDTH == 0:
@@ -160,14 +158,12 @@ def _common_end(tokens: bytes, earlier: bytes, first: int, end: int, earlier_end
 
 
 def explained(sequence: Sequence, event: InferenceEvent) -> InferenceEvent:
-    """Return an event, with the explanation of its sequence if it is the last one."""
     if not sequence.is_explained or not isinstance(event, Finished | Failed):
         return event
     return attrs.evolve(event, explanation=explain_sequence(sequence))
 
 
 def explain_sequence(sequence: Sequence) -> Explanation:
-    """Return the explanation of what a sequence has cost so far."""
     metrics, features = sequence.metrics, sequence.features
     prefix = explain_prefix_end(
         sequence.difference,

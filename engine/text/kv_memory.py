@@ -231,7 +231,6 @@ class CachedParts:
 
     @property
     def prefix_bytes(self) -> int:
-        """Size of the prefix cache in bytes."""
         return 0 if self._prefixes is None else self._prefixes.nbytes
 
     def evict_features(self, nbytes: int) -> int:
@@ -243,7 +242,6 @@ class CachedParts:
         return before - self._features.nbytes
 
     def evict_prefixes_to(self, nbytes: int) -> None:
-        """Evict prefixes down to `nbytes` bytes."""
         if self._prefixes is not None:
             self._prefixes.evict_to(max(0, nbytes))
 

@@ -53,7 +53,6 @@ class RequestOutputs:
             self.emit(sequence, (PromptText(echo.text, index) for index in choices))
 
     def reject(self, request_id: str, problem: Problem) -> None:
-        """Emit the only event of a rejected request."""
         self.events.append((request_id, Failed(problem)))
 
     def emit(self, sequence: Sequence, events: Iterable[InferenceEvent]) -> None:
@@ -73,7 +72,6 @@ class RequestOutputs:
         return events
 
     def usage(self) -> Usage:
-        """Return the usage of all unfinished choices so far."""
         total = Usage()
         for first in self.sequences.values():
             if not first.finished:
@@ -84,7 +82,6 @@ class RequestOutputs:
         return total
 
     def rows(self) -> tuple[RowStatistics, ...]:
-        """Return the progress of all unfinished choices, for operators."""
         every = (each for first in self.sequences.values() for each in (first, *first.parallel_samples))
         return tuple(_row(sequence) for sequence in every if not sequence.finished)
 
@@ -123,7 +120,6 @@ class RequestOutputs:
             batch.report_progress(sequence)
 
     def has_begun(self, sequence: Sequence) -> bool:
-        """Return whether any choice of a sequence's request has begun, so that none is refused now."""
         first = self.sequences[sequence.request_id]
         return any(each.metrics.started_at is not None for each in (first, *first.parallel_samples))
 

@@ -142,7 +142,6 @@ class LogprobScorer:
         return chosen, log_sum_exp(chosen, values[:, :1]), indices, values
 
     def score(self, prepared: PreparedScores, tokens: mx.array) -> mx.array:
-        """Return the scores of the sampled tokens `[rows]`: `[requesting rows, 1 + 2 * top]`."""
         logits, total, indices, values = prepared
         chosen = (tokens if self._rows is None else tokens[self._rows])[:, None]
         parts = [mx.take_along_axis(logits, chosen, axis=-1) - total]

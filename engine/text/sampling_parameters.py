@@ -75,7 +75,6 @@ class SamplingParameters:
 
     @property
     def has_penalties(self) -> bool:
-        """True if previous tokens change the logits."""
         return self.repetition_penalty != 1 or self.presence_penalty != 0 or self.frequency_penalty != 0
 
     @property
@@ -210,7 +209,6 @@ def mark_broken(tokens: mx.array, logits: mx.array) -> mx.array:
 
 
 def split_marks(marked: Sequence[int]) -> tuple[list[int], frozenset[int]]:
-    """Return the tokens without their marks, and the indices of the marks."""
     if max(marked, default=0) < _MARK:
         return list(marked), frozenset()
     broken = frozenset(index for index, token in enumerate(marked) if token >= _MARK)

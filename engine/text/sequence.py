@@ -99,7 +99,6 @@ class SequenceMetrics:
         self._preempted_at = time.perf_counter()
 
     def restart(self, tokens: int) -> None:
-        """Record that a preempted sequence computes that many tokens again."""
         self._preempted = attrs.evolve(self._preempted, tokens=self._preempted.tokens + tokens)
 
     def resume(self) -> None:
@@ -110,7 +109,6 @@ class SequenceMetrics:
             self._preempted_at = None
 
     def waits(self) -> Waits:
-        """Return the waits so far, by cause."""
         now = time.perf_counter()
         admitted = self.admitted_at or now
         started = self.started_at or now
@@ -122,7 +120,6 @@ class SequenceMetrics:
         return Waits(memory=admitted - self.submitted_at, turn=turn, **waited)
 
     def preempted(self) -> Preemptions:
-        """Return the preemptions so far, and their cost."""
         if self._preempted_at is None:
             return self._preempted
         seconds = self._preempted.seconds + time.perf_counter() - self._preempted_at
@@ -311,7 +308,6 @@ class Sequence:
         return events
 
     def usage(self) -> Usage:
-        """Return the token usage so far."""
         metrics = self.metrics
         return Usage(
             len(self.prompt),
@@ -441,7 +437,6 @@ class TokenIntervals:
 
 
 def prefill_keys(sequence: Sequence) -> GenericSequence[int]:
-    """Return the prefix cache keys of all tokens to prefill."""
     if sequence.features is None:
         return sequence.prefill_tokens
     return (*sequence.features.keys, *sequence.prefill_tokens[len(sequence.prompt) :])

@@ -48,11 +48,9 @@ class AnswerText:
 
     @property
     def raw(self) -> str:
-        """Text of all tokens before parsing."""
         return "".join(self.pieces)
 
     def add_token(self, token: int) -> list[InferenceEvent]:
-        """Return the events of a token's text."""
         self.detokenizer.add_token(token)
         text = self.detokenizer.last_segment
         self.pieces.append(text)
@@ -109,11 +107,9 @@ class AnswerLogprobs:
         self._pending: list[TokenLogprob] = []
 
     def set_scores(self, scores: Scores) -> None:
-        """Set the scores of the next token."""
         self._scores = scores
 
     def add(self, token: int) -> None:
-        """Add a token of the answer, with the scores set for it."""
         scores = self._scores
         if scores is None:
             return
@@ -265,7 +261,6 @@ class PromptLogprobs:
             yield TokenLogprob(self._token(position), row[0], top)
 
     def _token(self, position: int) -> Token:
-        """Return a prompt token with the bytes visible to the client."""
         token, echo = self._name_token(self._prompt[position]), self._echo
         if position < echo.hidden:
             return attrs.evolve(token, bytes=b"")
@@ -286,8 +281,6 @@ class Detokenizer(Protocol):
 
 
 class Processor(Protocol):
-    """The part of a stream processor that sequences use."""
-
     @property
     def stopped(self) -> str | None: ...
 
@@ -316,9 +309,7 @@ class Processor(Protocol):
 class OutputProcessor(Protocol):
     """The methods of an adapter that turn a sequence's tokens into text and events."""
 
-    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer:
-        """Return a detokenizer for the tokens that follow this prompt."""
-        ...
+    def new_detokenizer(self, prepared: PreparedPrompt) -> Detokenizer: ...
 
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0

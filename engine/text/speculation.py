@@ -23,8 +23,6 @@ from greenroom.schemas.settings.settings import Settings
 
 
 class Drafter(Protocol):
-    """Interface of draft token sources."""
-
     @property
     def nbytes(self) -> int:
         """Bytes of its caches."""
@@ -88,7 +86,6 @@ class Speculation:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the draft model's caches."""
         return self._drafter.nbytes if self._drafter is not None else 0
 
     @property
@@ -136,7 +133,6 @@ class Speculation:
             self._policy.record_unpipelined(milliseconds)
 
     def record_verified(self, drafted: int, accepted: int) -> None:
-        """Record that the tokens of a verification step have arrived."""
         self._drafted += drafted
         self._accepted += accepted
         milliseconds, _ = self._interval()
@@ -176,7 +172,6 @@ class Speculation:
         return drafter.draft(count), "verifying"
 
     def _update(self, drafter: Drafter, sequence: Sequence, new_tokens: list[int]) -> None:
-        """Pass new tokens to the drafter."""
         if self._sequence is not sequence:
             self._sequence, self._added = sequence, 0
             drafter.begin(sequence)

@@ -126,7 +126,6 @@ class TextEngine:
             self._idle_work.advance()
 
     def statistics(self) -> TextEngineStatistics:
-        """Return a snapshot for metrics and tests."""
         return TextEngineStatistics(
             requests=len(self._outputs.sequences),
             waiting=len(self.admission),
@@ -168,7 +167,6 @@ class TextEngine:
 
     @discards_if_raised
     def cancel(self, request_id: str) -> None:
-        """Cancel a request; each of its choices ends with a Finished event."""
         self._outputs.cancel(request_id)
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:

@@ -67,7 +67,6 @@ class BoundedCode(CodeGenerator):
         self._write_within(_holder(node.items), super().visit_List, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:
-        """Write a tuple, or an assignment to several variables."""
         made = node.ctx == "load"
         self._write_within(_holder(node.items) if made else "", super().visit_Tuple, node, frame)
 
@@ -107,8 +106,6 @@ def tick_once(context: Any, value: Any) -> Any:
 
 
 class BoundedTemplate(Template):
-    """A template that renders each conversation with a new budget."""
-
     @classmethod
     def _from_namespace(cls, environment: Any, namespace: Any, *others: Any) -> Template:
         namespace.update(

@@ -138,7 +138,6 @@ def _tojson(
 
 
 def _depths(value: Any) -> int:
-    """Return the sum of the depths of all values in a container."""
     depth, total, level = 1, 0, [value]
     while level:
         total += depth * len(level)

@@ -46,7 +46,6 @@ class ControlTokenMarker:
         self._longest = len(longest_first[0]) if longest_first else 0
 
     def text(self, text: str) -> str:
-        """Return the text with its control tokens marked."""
         text = unmark(text)
         pieces, behind = [], 0
         for match in self._find_tokens(text):
@@ -97,7 +96,6 @@ def restore_marks(text: str) -> str:
 
 
 def unmark(text: str) -> str:
-    """Return marked text without its marks."""
     for mark in _MARKS:
         if mark in text:
             text = text.replace(mark, "")

@@ -172,7 +172,6 @@ def _decoders(decoder: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sign_of_space(decoder: dict[str, Any]) -> str | None:
-    """Return the letter that a decoder replaces with a space."""
     if decoder.get("type") != "Replace" or decoder.get("content") != " ":
         return None
     sign = decoder["pattern"].get("String")

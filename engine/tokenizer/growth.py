@@ -167,7 +167,6 @@ class _Replacement:
 
     @classmethod
     def of(cls, step: Mapping[str, Any]) -> _Replacement:
-        """Return the replacement of a step of tokenizer.json."""
         pattern, content = step.get("pattern"), str(step.get("content", ""))
         literal = pattern.get("String") if isinstance(pattern, Mapping) else None
         if isinstance(literal, str) and literal:

@@ -265,7 +265,6 @@ def _repeated(value: Any, times: Any) -> int:
 
 
 def percent_size(text: Any, arguments: Any) -> int:
-    """Return an upper bound of the characters of `text % arguments`."""
     plain = text.decode("latin-1") if isinstance(text, bytes) else str(text)
     values = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
     values = values if isinstance(values, list | tuple) else [arguments]
@@ -289,7 +288,6 @@ def _text_size(value: Any) -> int:
 
 
 def format_size(text: str, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> int:
-    """Return an upper bound of the characters of `text.format(*arguments, **named)`."""
     values = [*arguments, *named.values()]
     values += [value for mapping in values if isinstance(mapping, Mapping) for value in mapping.values()]
     heaviest = max((_QUOTED * _text_size(value) for value in values), default=0)
@@ -328,7 +326,6 @@ def _replaced(owner: Any, old: Any, new: Any, count: Any = -1) -> int:
 
 
 def replaced_size(text: Any, old: Any, new: Any, count: Any = None) -> int:
-    """Return an upper bound of a text's length after replacement."""
     found = text.count(old) if old else len(text) + 1
     return len(text) + (found if count is None else min(found, max(count, 0))) * len(new)
 

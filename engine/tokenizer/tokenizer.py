@@ -83,12 +83,10 @@ class ChatTokenizer:
 
     @functools.cached_property
     def vocab(self) -> Mapping[str, int]:
-        """Token ids by token, including added tokens."""
         return vocabulary_of(self.wrapped)
 
     @functools.cached_property
     def token_names(self) -> TokenNames:
-        """Text and bytes of each token."""
         return TokenNames(self.wrapped)
 
     @functools.cached_property
@@ -126,7 +124,6 @@ class ChatTokenizer:
 
     @property
     def bos_token(self) -> str | None:
-        """Token at the start of a prompt, if the model has one."""
         token = self.wrapped.bos_token
         return token if isinstance(token, str) else None
 
@@ -197,7 +194,6 @@ class ChatTokenizer:
             begun = True
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, including special ones."""
         return str(self.wrapped.decode(list(tokens)))
 
     def new_detokenizer(self, preceding_tokens: Sequence[int] = ()) -> Detokenizer:
@@ -265,7 +261,6 @@ def load_tokenizer(
 
 
 def _processors_template(folder: Path) -> str | None:
-    """Return the template in the file that vision models' processors use, if there is one."""
     template = read_optional(folder / "chat_template.json").get("chat_template")
     return template if isinstance(template, str) else None
 
@@ -314,7 +309,6 @@ class TextEncoder:
         yield suffix
 
     def inside(self, text: str) -> list[int]:
-        """Return the token ids of a text inside a prompt."""
         tokens = self._encode("\n" + text)
         head = len(self.newline)
         return tokens[head:] if tokens[:head] == self.newline else self._encode(text)
@@ -325,7 +319,6 @@ class TextEncoder:
 
     @functools.cached_property
     def newline(self) -> list[int]:
-        """Token ids of a line break."""
         return self._encode("\n")
 
     @functools.cached_property

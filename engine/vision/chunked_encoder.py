@@ -52,7 +52,6 @@ class ChunkedEncoder:
         self.is_done = not self._name
 
     def advance(self) -> None:
-        """Compute the next piece."""
         if self._pieces is None:
             self._pieces = _build(self._model, self._name, self._embed)
         try:
@@ -274,8 +273,6 @@ def _concatenated(parts: list[mx.array], axis: int = 0) -> mx.array:
 
 
 class ModuleProxy:
-    """A proxy of a module with another `__call__`."""
-
     def __init__(self, module: Any, call: Callable[..., Any]) -> None:
         self._module = module
         self._call = call
@@ -314,7 +311,6 @@ class SplitAttention:
 
     @property
     def operands(self) -> list[mx.array]:
-        """The arrays that every part needs."""
         return [self._keys, self._values]
 
     def heads_at_once(self, work: float, limit: float, tile: int) -> int:

@@ -59,11 +59,9 @@ class ImageEncoder:
 
     @property
     def nbytes(self) -> int:
-        """Size of the cached features in bytes."""
         return self._cache.nbytes
 
     def evict_to(self, nbytes: int) -> None:
-        """Evict cached features until at most `nbytes` are held."""
         self._cache.evict_to(nbytes)
 
     def charge_with(self, reserve: Callable[[int], int]) -> None:
@@ -71,7 +69,6 @@ class ImageEncoder:
         self._cache.reserve = reserve
 
     def cached(self, image: PreparedImage) -> ImageFeatures | None:
-        """Return an image's cached features, or None."""
         return self._cache.get(image.digest)
 
     def encoding(self, image: PreparedImage, tokens: Sequence[int]) -> ImageEncoding:
@@ -111,7 +108,6 @@ class ImageEncoder:
         return np.array(positions)[:, 0], shift
 
     def token_kinds(self, tokens: Sequence[int], images: list[PreparedImage]) -> np.ndarray[Any, Any]:
-        """Return a mask of the prompt's tokens that represent parts of `images`."""
         image_token = getattr(self._model.model.config, "image_token_id", -1)
         return token_kinds(np.array(tokens), images, image_token)
 
@@ -205,7 +201,6 @@ class FeatureCache:
         self.nbytes = 0
 
     def get(self, digest: bytes) -> ImageFeatures | None:
-        """Return an image's cached features, or None."""
         features = self._kept.get(digest)
         if features is not None:
             self._kept.move_to_end(digest)
@@ -261,12 +256,10 @@ class ImageFeatures:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         layers = 0 if self.layers is None else self.layers.nbytes
         return self.embeddings.nbytes + layers + sum(each.nbytes for each in self.deep)
 
     def deep_of(self, span: slice) -> list[mx.array]:
-        """Return `deep` for a slice of the tokens."""
         if self.seen is None:
             return []
         first, count = int(self.seen[: span.start].sum()), int(self.seen[span].sum())

@@ -74,7 +74,6 @@ class ProcessedImage:
 
     @property
     def nbytes(self) -> int:
-        """Size of the arrays in bytes."""
         return size_of(list(self.inputs.values()))[1]
 
 
@@ -179,7 +178,6 @@ class ImageProcessor:
 
 
 def call_parameters(processor: Any) -> Collection[str]:
-    """Return the parameter names of the method that mlx-vlm calls on a processor."""
     call = getattr(processor, "process", processor)
     return inspect.signature(call).parameters if callable(call) else ()
 
@@ -216,12 +214,10 @@ class BrainFloats:
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes."""
         return self.bits.nbytes
 
     @property
     def size(self) -> int:
-        """Number of elements."""
         return self.bits.size
 
 

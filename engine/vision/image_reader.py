@@ -267,7 +267,6 @@ def select_media(
 def _newest(
     messages: Sequence[Message], kind: type, words: str, note: TextPart, limits: ImageLimits
 ) -> Sequence[Message]:
-    """Return the messages with the newest parts of one kind, and a note for each dropped one."""
     most = limits.images
     new = [part for message in last_turn(messages) for part in message.content if isinstance(part, kind)]
     if len(new) > most:
@@ -337,7 +336,6 @@ def _without_images(message: Message) -> Message:
 
 
 def _without_first(messages: Sequence[Message], kind: type, note: TextPart, count: int) -> Sequence[Message]:
-    """Return the messages with the first `count` parts of a kind replaced by a note."""
     if not count:
         return messages
     left: list[Message] = []
@@ -378,7 +376,6 @@ class ProcessedImages:
         return found
 
     def get(self, digest: bytes, process: Callable[[], ProcessedImage]) -> ProcessedImage:
-        """Return the image from the cache, or process and insert it."""
         kept = self._kept.get(digest)
         if kept is not None:
             self._kept.move_to_end(digest)

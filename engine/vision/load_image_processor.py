@@ -75,7 +75,6 @@ def _own_processor(folder: Path, architecture: str, trust_remote_code: bool) -> 
 
 
 def takes_images(processor: Any) -> bool:
-    """Return whether a processor can be called with images."""
     return hasattr(processor, "image_processor") or "images" in call_parameters(processor)
 
 

@@ -69,7 +69,6 @@ class VisionAdapter(Adapter):
         self._greedy_images = greedy
 
     def pop_sample(self) -> ProcessedImage | None:
-        """Return the sample image and drop it; None on later calls."""
         sample, self._sample = self._sample, None
         return sample
 
@@ -262,8 +261,6 @@ def _common_beginning(one: str, other: str) -> int:
 
 
 class _Finder:
-    """Finds the placeholder of one medium."""
-
     def __init__(
         self,
         render: Render,

@@ -71,11 +71,9 @@ class VisionLanguageModel:
         return getattr(self.model.language_model, name)
 
     def parameters(self) -> Any:
-        """Return all weights, including the tower's."""
         return self.model.parameters()
 
     def update(self, parameters: Any) -> None:
-        """Replace weights."""
         self.model.update(parameters)
 
     def make_cache(self) -> Cache:

@@ -35,8 +35,6 @@ from greenroom.schemas.protocols.tools_protocol import ToolLoop
 
 
 class AnswerFormatter(Protocol):
-    """Formats the response to one request in the format of its protocol."""
-
     def stream(self, model: str) -> StreamFormatter:
         """Return a formatter for a streamed response of that model."""
 

@@ -79,7 +79,6 @@ class CollectedChoice:
 
     @property
     def text(self) -> str:
-        """The visible text."""
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
@@ -157,8 +156,6 @@ def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> Non
 
 
 class ChoiceCollector:
-    """Assembles one choice from its events."""
-
     def __init__(self) -> None:
         self._parts: list[_Part] = []
         self._logprobs: list[TokenLogprob] = []
@@ -169,7 +166,6 @@ class ChoiceCollector:
         self.system_prompt: str | None = None
 
     def add(self, event: InferenceEvent) -> None:
-        """Add an event of this choice."""
         match event:
             case Admitted():
                 self.dropped_messages, self.parameters = event.dropped_messages, event.parameters

@@ -31,7 +31,6 @@ NOTICE = "x-greenroom-notice"
 
 
 def request_id() -> str:
-    """Return the id of the request in headers, logs and actor messages."""
     return str(request.scope["state"]["request_id"])
 
 
@@ -109,7 +108,6 @@ def add_notice(notice: str) -> None:
 
 
 def notice_headers() -> dict[str, str]:
-    """Return the header with the notice of this request, if it has one."""
     notice = request.scope["state"].get("notice")
     return {NOTICE: notice} if notice else {}
 
@@ -212,7 +210,6 @@ def audit_body(book: AuditBook, parts: Sequence[bytes]) -> None:
 
 
 def audited_request() -> AuditedRequest | None:
-    """Return the record of the current request; None if there is none."""
     return cast("AuditedRequest | None", request.scope["state"].get(STATE)) if has_request_context() else None
 
 

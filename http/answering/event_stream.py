@@ -42,8 +42,6 @@ NEWS_INTERVAL = 2.0
 
 
 class Events(Protocol):
-    """A source of events: one generation, or several."""
-
     async def receive(self) -> InferenceEvent:
         """Return the next event. May be cancelled and called again.
 
@@ -173,7 +171,6 @@ class ThreadedEventStream(EventStream):
     """The body of a streamed response whose formatter is slow, so that it runs on a worker thread."""
 
     async def format(self, events: Sequence[InferenceEvent]) -> bytes:
-        """Return the bytes that events send to the client."""
         return await trio.to_thread.run_sync(self._format_here, events)
 
     def _format_here(self, events: Sequence[InferenceEvent]) -> bytes:

@@ -90,14 +90,12 @@ class ReasoningSigner:
         self._pieces: list[bytes] | None = [] if hidden else None
 
     def add(self, text: str) -> None:
-        """Add the next piece of reasoning text."""
         piece = _encode(text)
         self._digest.update(piece)
         if self._pieces is not None:
             self._pieces.append(piece)
 
     def signature(self) -> str:
-        """Return the signature of the text so far."""
         parts = [_VERSION, self._digest.hexdigest()]
         if self._pieces is not None:
             parts.append(base64.b64encode(b"".join(self._pieces)).decode())

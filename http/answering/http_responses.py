@@ -19,7 +19,6 @@ LARGE = 4_096
 
 
 def json_response(document: object) -> Response:
-    """Return a response with a complete document; bytes are taken as JSON."""
     encoded = document if isinstance(document, bytes) else json_bytes(document)
     return Response(encoded, content_type="application/json")
 
@@ -105,7 +104,6 @@ async def large_json_response(document: Callable[[], object], tokens: int) -> Re
 
 
 def stream_response(body: EventStream) -> Response:
-    """Return a streamed response without a time limit."""
     headers = {
         "content-type": body.content_type,
         "cache-control": "no-cache",

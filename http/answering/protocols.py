@@ -267,7 +267,6 @@ def described(
 
 
 def description_of(handler: Any) -> RouteDescription | None:
-    """Return the description of a route's function; None if it has none."""
     found = getattr(inspect.unwrap(getattr(handler, "func", handler)), _DESCRIPTION, None)
     return found if isinstance(found, RouteDescription) else None
 
@@ -279,8 +278,6 @@ Routes = Callable[[RouteServices], Sequence[Blueprint]]
 
 
 class ModelFormatter(Protocol):
-    """Formats model descriptions in the format of a protocol."""
-
     def listed(self, models: Sequence[ModelDescription], states: States, query: Mapping[str, str]) -> object:
         """Return the response to `GET /v1/models` as a JSON-like object, or as bytes.
 

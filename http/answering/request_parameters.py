@@ -130,7 +130,6 @@ def refuse_unsupported(body: Any, table: NeutralValues) -> None:
 
 
 def _value_at(body: Any, path: str) -> Any:
-    """Return the value at a path; None if there is none."""
     for key in path.split("."):
         body = body.get(key) if isinstance(body, dict) else None
     return body

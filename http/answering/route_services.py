@@ -149,7 +149,6 @@ class RouteServices:
         return await self.bodies.parse(request, resources, parse_body, files=files, client=client)
 
     async def read_body(self, wire_type: type[W], converter: cattrs.Converter) -> W:
-        """Return the current request's JSON body as a wire type; see `read_request`."""
         wire, _ = await self.read_request(wire_type, converter, {}, lambda *_: None)
         return wire
 

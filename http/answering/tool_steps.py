@@ -28,7 +28,6 @@ def step_of(event: InferenceEvent) -> dict[str, Any] | None:
 
 
 def steps_of(parts: Iterable[AnswerPart]) -> tuple[dict[str, Any], ...]:
-    """Return the steps of a complete answer."""
     events: list[Any] = []
     for part in parts:
         if isinstance(part, ToolsListed):

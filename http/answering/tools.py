@@ -196,7 +196,6 @@ class TextInputReader:
         self._part = "head"
 
     def feed(self, fragment: str) -> str:
-        """Return the text that a fragment of the arguments completes."""
         self._pending += fragment
         if self._part == "head":
             self._read_head()
@@ -237,7 +236,6 @@ class TextInputReader:
 
 
 def text_of(arguments: str) -> str:
-    """Return the text of a call whose arguments are complete, or were cut off."""
     reader = TextInputReader()
     return reader.feed(arguments) + reader.finish()
 

@@ -187,7 +187,6 @@ def join_blocks(texts: Iterable[str]) -> str:
 
 
 def tool_definition(tool: Tool) -> str:
-    """Return the text that introduces a tool to the model in the middle of a conversation."""
     described = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
     return f"This tool can be called from now on:\n{json.dumps(described, ensure_ascii=False)}"
 

@@ -246,18 +246,15 @@ class ToolShelf:
         self._withdrawn.add(name)
 
     def tools(self) -> tuple[Tool, ...]:
-        """Return the tools that the prompt describes."""
         return (*self.offered.values(), *self._loaded.values())
 
     def choice(self, choice: ToolChoice) -> ToolChoice:
-        """Return the choice, limited to the tools that are callable."""
         if not self._withdrawn:
             return choice
         names = tuple(tool.name for tool in self.tools() if tool.name not in self._withdrawn)
         return attrs.evolve(choice, allowed=names) if names else ToolChoice("none")
 
     def can_call(self, name: str | None) -> bool:
-        """Return whether a tool may be called."""
         return name not in self._withdrawn and any(tool.name == name for tool in self.tools())
 
 

@@ -24,7 +24,6 @@ from greenroom.schemas.wire.anthropic import ANTHROPIC, MessageBody, MessagesReq
 
 
 def message_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that answer messages and count their tokens."""
     routes = Blueprint("messages", __name__)
 
     @routes.post("/v1/messages")
@@ -72,7 +71,6 @@ def _betas() -> str:
 
 
 def probe_routes() -> Blueprint:
-    """Return the blueprint of the routes that Anthropic's clients probe."""
     routes = Blueprint("probes", __name__)
 
     @routes.get("/api/hello")

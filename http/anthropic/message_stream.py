@@ -82,7 +82,6 @@ class MessageStream(TellsNews):
         self._running: dict[str, ServerCall] = {}
 
     def opening(self) -> bytes:
-        """Return no bytes: the stream begins with the length of the prompt."""
         return b""
 
     def heartbeat(self) -> bytes:
@@ -96,7 +95,6 @@ class MessageStream(TellsNews):
         return b"event: error\ndata: %b\n\n" % json_ascii(error_members(problem, self._request_id))
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the server-sent events for an inference event."""
         self._news.record(event)
         match event:
             case TextDelta(text):
@@ -205,7 +203,6 @@ class MessageStream(TellsNews):
 
 
 def message_members(message: MessageBody) -> dict[str, Any]:
-    """Return a message as a JSON-like object."""
     members = attrs.asdict(message)
     if message.diagnostics is None:
         del members["diagnostics"]
@@ -237,20 +234,17 @@ def tool_use_id(call_id: str) -> str:
 
 
 def mcp_use_block(call: ServerCall) -> dict[str, Any]:
-    """Return the block of a call that this server makes."""
     named = {"type": "mcp_tool_use", "id": mcp_use_id(call.id), "name": call.name, "server_name": call.server}
     return {**named, "input": _arguments(call.arguments)}
 
 
 def mcp_result_block(result: ToolResult) -> dict[str, Any]:
-    """Return the block of such a call's result."""
     content = [text_block(result.text)]
     ident = mcp_use_id(result.id)
     return {"type": "mcp_tool_result", "tool_use_id": ident, "is_error": result.failed, "content": content}
 
 
 def mcp_use_id(call_id: str) -> str:
-    """Return the id of a call that this server makes, in Anthropic's format."""
     return f"mcptoolu_{call_id.removeprefix('call_')}"
 
 
@@ -313,7 +307,6 @@ class MessageFormatter:
     asked_to_cache: bool = False
 
     def stream(self, model: str) -> MessageStream:
-        """Return a formatter for a streamed response."""
         return MessageStream(
             MessageBody(self.answer_id, model, (), None, None, None, self._diagnostics()),
             self.request_id,
@@ -323,7 +316,6 @@ class MessageFormatter:
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return a complete response as a message."""
         [choice] = choices
         reason, sequence = stop_reason(choice.finished, self.wire.max_tokens)
         blocks = answer_blocks(choice.parts, hides_reasoning=hides_reasoning(self.wire))
@@ -414,7 +406,6 @@ _CODES = {"thread": "thread_unsupported_request"}
 
 
 def error_members(problem: Problem, request_id: str | None) -> dict[str, Any]:
-    """Return the members of an error document for Anthropic's clients; in a stream they are all of it."""
     code = problem.code
     if code == "unsupported_parameter":
         code = _CODES.get(problem.param or "", code)

@@ -72,8 +72,6 @@ DEFAULT_LIMIT, MAX_LIMIT = 20, 1_000
 
 
 class AnthropicModelFormatter:
-    """Formats a list of models or a single one."""
-
     def listed(
         self, models: Sequence[ModelDescription], states: Mapping[str, ModelState], query: Mapping[str, str]
     ) -> dict[str, Any]:

@@ -182,7 +182,6 @@ def _verify(url: str, bundle: str) -> None:
 
 
 def _certificates_in(text: str) -> list[str]:
-    """Return the certificates of a PEM file, without the key that it may hold."""
     begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
     return [f"{begin}{part.partition(end)[0]}{end}\n" for part in text.split(begin)[1:]]
 

@@ -87,7 +87,6 @@ def command(
 
 
 def client_folder(client: str) -> Path:
-    """Return the folder that belongs to a client when Greenroom starts it."""
     from platformdirs import user_data_path
 
     return user_data_path("greenroom", appauthor=False) / "clients" / client

@@ -15,8 +15,6 @@ from greenroom.schemas.settings.settings import Settings
 
 
 class LocalModels(KnownModels, Protocol):
-    """The models and devices of this machine."""
-
     def find_missing(self, models: Sequence[str]) -> list[str]:
         """Return the hub ids among an operator's names whose models are not on this machine."""
 

@@ -88,7 +88,6 @@ def _show(looks: Iterable[dict[str, Any]], *, live: bool) -> None:
 
 
 def tables(look: dict[str, Any]) -> Group:
-    """Return the state of a server as tables for the terminal."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text

@@ -129,7 +129,6 @@ def _run(commands: Sequence[Sequence[str]], *, must: bool = True) -> None:
 
 
 def _shown(words: Sequence[str]) -> int:
-    """Run a command on this terminal; return its exit status."""
     try:
         return subprocess.run(words).returncode
     except OSError as error:

@@ -68,7 +68,6 @@ def _pieces(value: object) -> Iterator[bytes]:
 
 
 def json_ascii(value: object) -> bytes:
-    """Return a value as JSON in ASCII, which contains no line breaks."""
     return json.dumps(value, separators=(",", ":")).encode("ascii")
 
 
@@ -101,7 +100,6 @@ def _second(second: int) -> str:
 
 
 def token_logprobs(logprobs: Sequence[TokenLogprob]) -> bytes:
-    """Return the array of tokens and log-probabilities as JSON."""
     return b"[%b]" % b",".join(map(_token_logprob, logprobs))
 
 

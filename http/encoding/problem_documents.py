@@ -93,7 +93,6 @@ def status_phrase(status: int) -> str:
 
 
 def error_members(problem: Problem, _request_id: str | None) -> dict[str, Any]:
-    """Return the members of an error document that OpenAI's clients read."""
     return {"error": error_object(problem)}
 
 

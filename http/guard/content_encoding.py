@@ -160,7 +160,6 @@ def new_decoder(encoding: str) -> BodyDecoder | None:
 
 
 def _codings() -> Mapping[str, tuple[Callable[[], Frame], int]]:
-    """Return the frame constructor and window size of each content coding."""
     largest = 1 << zlib.MAX_WBITS
     plain: dict[str, tuple[Callable[[], Frame], int]] = {
         "gzip": (partial(_ZlibFrame, 16 + zlib.MAX_WBITS), largest),

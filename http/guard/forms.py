@@ -151,7 +151,6 @@ class _Reading:
             raise _too_many_parts() from error
 
     async def finish(self) -> Form:
-        """Return the form after its last piece."""
         if not self._ended:
             await self.feed(None)
         if self._file is not None:
@@ -314,7 +313,6 @@ class UploadFolder:
         return self._path
 
     def new_file(self) -> tuple[int, Path]:
-        """Create a file, and return its open descriptor and its path."""
         prefix = f"{os.getpid()}-"
         try:
             descriptor, path = tempfile.mkstemp(prefix=prefix, dir=self.path())

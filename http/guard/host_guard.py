@@ -56,7 +56,6 @@ class HostGuard:
         self.update(settings)
 
     def update(self, settings: Settings) -> None:
-        """Follow changed settings."""
         listened = (address.host for address in listen_addresses(settings))
         own = ("localhost", *listened, *own_names(), *_CONTAINER_NAMES)
         self._hosts = {name.lower().rstrip(".") for name in (*own, *settings.allowed_hosts)}
@@ -103,11 +102,9 @@ class HostGuard:
         return None
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether pages of that origin may call the server."""
         return "*" in self._origins or origin.lower().rstrip("/") in self._origins
 
     def cors_headers(self, origin: str) -> dict[str, str]:
-        """Return the headers that allow a page of an allowed origin to read the response."""
         return {
             "access-control-allow-origin": origin,
             "access-control-expose-headers": ", ".join(_EXPOSED),

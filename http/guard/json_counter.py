@@ -301,7 +301,6 @@ class GcGuard:
             gc.set_threshold(*USUAL[:2], _NEVER)
 
     def release(self, objects: int) -> None:
-        """Subtract the objects of a finished request."""
         self._held -= objects
         if self._held <= MAX_OBJECTS:
             gc.set_threshold(*USUAL)

@@ -177,7 +177,6 @@ class KeyRing:
         self._session = digest_of(secret)
 
     def is_session_key(self, secret: str) -> bool:
-        """Return whether this is the key of the server's own user."""
         return self._session is not None and compare_digest(self._session, digest_of(secret))
 
     def replace(self, records: Iterable[KeyRecord], now: float) -> None:
@@ -339,7 +338,6 @@ class WrongKeys:
 
 
 def find_reachable(settings: Settings) -> str | None:
-    """Return the first address of the settings that other machines may reach; None if there is none."""
     return next((address.host for address in listen_addresses(settings) if is_reachable(address.host)), None)
 
 

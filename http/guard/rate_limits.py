@@ -176,7 +176,6 @@ class TokenBucket:
         return max(0.0, missing * MINUTE / self.per_minute)
 
     def take(self, amount: float, now: float) -> None:
-        """Take an amount, which may leave a debt; a negative one is returned."""
         self._level = min(float(self.per_minute), self._filled(now) - amount)
         self._since = now
 

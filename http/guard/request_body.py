@@ -40,7 +40,6 @@ class _Body:
     counter: JsonCounter = attrs.field(factory=JsonCounter)
 
     def take(self) -> bytearray:
-        """Return the complete body, and release its parts."""
         data = bytearray().join(self.parts)
         self.parts.clear()
         return data

@@ -108,8 +108,6 @@ Task = Literal["transcribe", "translate"]
 
 @attrs.frozen
 class Transcript:
-    """The transcript of a recording."""
-
     task: Task
     recording: Recording
     segments: tuple[Segment, ...]
@@ -128,7 +126,6 @@ def collected_transcript(task: Task, events: Sequence[object], usage: Usage) -> 
 
 
 def plain_text(transcript: Transcript, form: str) -> str:
-    """Return a transcript as subtitles (`srt`, `vtt`) or as plain text."""
     match form:
         case "srt":
             return srt(transcript.segments)
@@ -142,7 +139,6 @@ _LEAST = 0.001
 
 
 def srt(segments: Iterable[Segment]) -> str:
-    """Return the segments in SubRip format."""
     return "".join(
         f"{number}\n{_clock(segment.start, ',')} --> {_clock(_end(segment), ',')}\n{_line(segment.text)}\n\n"
         for number, segment in enumerate(segments, start=1)
@@ -150,7 +146,6 @@ def srt(segments: Iterable[Segment]) -> str:
 
 
 def vtt(segments: Iterable[Segment]) -> str:
-    """Return the segments in WebVTT format."""
     return "WEBVTT\n\n" + "".join(
         f"{_clock(segment.start, '.')} --> {_clock(_end(segment), '.')}\n{_escaped(_line(segment.text))}\n\n"
         for segment in segments

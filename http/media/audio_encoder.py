@@ -47,7 +47,6 @@ class AudioEncoder:
         return self._writer.write(frame)
 
     def finish(self) -> bytes:
-        """Return the remaining bytes."""
         return self._writer.close() if self._writer is not None else b""
 
     def _open(self, rate: int) -> _Samples | _Packets:
@@ -73,8 +72,6 @@ class _Samples:
 
 
 class _Packets:
-    """Encodes samples with FFmpeg into a container."""
-
     def __init__(self, wanted: AudioFormat, rate: int) -> None:
         self._sink = _Sink()
         options = {"flush_packets": "1", **wanted.options}

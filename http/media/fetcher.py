@@ -333,7 +333,6 @@ def not_fetchable(field: str | None, why: str) -> ProblemError:
 
 
 def too_many_fetches() -> ProblemError:
-    """Return the error for a file that waited too long for a free slot."""
     detail = "This server fetches as many files as it can at once. Try again."
     return ProblemError(Problem(503, "too_many_fetches", detail, retry_after=1))
 

@@ -277,7 +277,6 @@ class DataUrl:
 
 
 def is_data_url(text: str) -> bool:
-    """Return whether text starts like a `data:` URL."""
     return text[:5].lower() == "data:"
 
 

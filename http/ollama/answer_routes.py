@@ -50,7 +50,6 @@ from greenroom.schemas.wire.ollama import OLLAMA, ChatRequest, GenerateRequest
 
 
 def answer_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that chat and complete text."""
     routes = Blueprint("ollama answers", __name__)
 
     async def respond(
@@ -154,7 +153,6 @@ class AnswerStream(TellsNews):
         return self._line(Piece()).removesuffix(b"}\n") + self._news.members() + b"}\n"
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the lines for an event."""
         self._news.record(event)
         match event:
             case TextDelta(text, logprobs=()) if self._call is None:
@@ -275,7 +273,6 @@ def _counts(usage: Usage) -> dict[str, int]:
 
 
 def nanoseconds(seconds: float) -> int:
-    """Return a duration in nanoseconds, as Ollama writes it."""
     return round(seconds * 1e9)
 
 

@@ -24,7 +24,6 @@ from greenroom.schemas.wire.ollama import OLLAMA, EmbedRequest, OldEmbeddingsReq
 
 
 def embedding_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that embed texts."""
     routes = Blueprint("ollama embeddings", __name__)
     pool = services.refs.pool
 

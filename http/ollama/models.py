@@ -47,7 +47,6 @@ NOT_SERVED = {
 
 
 def model_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that list and describe models."""
     routes = Blueprint("ollama models", __name__)
     pool = services.refs.pool
 
@@ -225,7 +224,6 @@ _STAGES = {"resolving": "pulling manifest", "waiting": "pulling manifest"}
 
 
 def pull_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that fetch and delete models."""
     routes = loopback_blueprint("ollama pulls")
     downloads = services.refs.downloads
 
@@ -263,7 +261,6 @@ def pull_routes(services: RouteServices) -> Blueprint:
 
 
 def _hub_id(wire: PullRequest | DeleteRequest) -> str:
-    """Return the hub id in a name of Ollama's."""
     name = wire.model or wire.name
     if not name:
         raise missing("model")
@@ -272,7 +269,6 @@ def _hub_id(wire: PullRequest | DeleteRequest) -> str:
 
 
 def _line(event: Any) -> bytes:
-    """Return an event as a line of Ollama's progress."""
     match event:
         case PullStatus(model=model, progress=progress):
             line: dict[str, object] = {"status": _STAGES.get(progress.stage, f"pulling {model}")}

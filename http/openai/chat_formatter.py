@@ -64,7 +64,6 @@ class ChatFormatter:
     custom: frozenset[str] = attrs.field(default=frozenset(), kw_only=True)
 
     def stream(self, model: str) -> ChatStream:
-        """Return a formatter for a streamed response."""
         kind = FunctionStream if speaks_of_functions(self.wire) else ChatStream
         return kind(
             self.answer_id,
@@ -78,7 +77,6 @@ class ChatFormatter:
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return a complete response as `chat.completion`."""
         finished = [choice.finished for choice in choices]
         answer = ChatCompletion(
             self.answer_id,
@@ -172,11 +170,9 @@ class ChatStream(ChunkStream):
         self._tail_with_reason = ending + self._usage + b"}\n\n"
 
     def opening(self) -> bytes:
-        """Return the first chunk of every choice, which contains the role."""
         return b"".join(self._chunk(ROLE, index) for index in range(len(self._choice_heads)))
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the chunks for an event."""
         if self._with_status:
             self._news.record(event)
         match event:
@@ -338,7 +334,6 @@ def _messages(messages: tuple[MessageParam, ...]) -> Iterator[MessageParam]:
 
 
 def function_call(calls: tuple[ToolCall, ...]) -> dict[str, Any] | None:
-    """Return the call of a complete response, if there is one."""
     return {"name": calls[0].name, "arguments": calls[0].arguments} if calls else None
 
 
@@ -346,7 +341,6 @@ class FunctionStream(ChatStream):
     """Formats a streamed response with its call as a `function_call`."""
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the chunks for an event."""
         if not isinstance(event, ToolCallDelta):
             return super().event(event)
         if event.call:

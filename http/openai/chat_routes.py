@@ -75,7 +75,6 @@ from greenroom.schemas.wire.openai_chat import (
 
 
 def chat_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that answers chats."""
     routes = Blueprint("chat", __name__)
 
     @routes.post("/v1/chat/completions")

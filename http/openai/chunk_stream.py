@@ -133,7 +133,6 @@ def system_fingerprint() -> str:
 
 
 def finish_reason(event: Finished) -> str:
-    """Return the finish reason of a choice in OpenAI's terms."""
     return "stop" if event.reason == "cancelled" else event.reason
 
 

@@ -45,7 +45,6 @@ from greenroom.schemas.wire.openai_chat import OPENAI, CompletionRequest
 
 
 def completion_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that completes text."""
     routes = Blueprint("completions", __name__)
 
     @routes.post("/v1/completions")
@@ -120,7 +119,6 @@ def wants_logprobs(wire: CompletionRequest) -> bool:
 
 
 def parse_choices(wire: CompletionRequest, candidates: int) -> int:
-    """Return the number of choices to return per prompt, out of the generated candidates."""
     return candidates if wire.best_of is None else int(wire.n or 1)
 
 
@@ -167,7 +165,6 @@ class CompletionFormatter:
     created: int = attrs.field(factory=lambda: int(time.time()))
 
     def stream(self, model: str) -> CompletionStream:
-        """Return a formatter for a streamed response."""
         return CompletionStream(
             self.answer_id,
             model,
@@ -179,7 +176,6 @@ class CompletionFormatter:
         )
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
-        """Return a complete response as `text_completion`."""
         finished = [choice.finished for choice in choices]
         answer = Completion(
             self.answer_id,
@@ -251,11 +247,9 @@ class CompletionStream(ChunkStream):
         self._logprobs = [CompletionLogprobs() for _ in range(choices)]
 
     def opening(self) -> bytes:
-        """Return no bytes: the first chunk is sent with the first text."""
         return b""
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the chunks for an event."""
         if self._with_status:
             self._news.record(event)
         match event:

@@ -23,7 +23,6 @@ from greenroom.schemas.wire.openai_endpoints import EmbeddingsRequest
 
 
 def embedding_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that embeds texts."""
     routes = Blueprint("embeddings", __name__)
 
     @routes.post("/v1/embeddings")

@@ -216,7 +216,6 @@ class AudioBody:
         return b""
 
     def heartbeat(self) -> bytes:
-        """Return no bytes: an audio file has no keep-alive messages."""
         return b""
 
     def event(self, event: InferenceEvent) -> bytes:
@@ -268,7 +267,6 @@ class SpeechEvents:
         return data_event({"type": "speech.audio.delta", "audio": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the server-sent events for an inference event."""
         match event:
             case AudioChunk(samples, rate):
                 return _delta(self._encoder.encode(samples, rate))
@@ -283,7 +281,6 @@ class SpeechEvents:
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return an error event, which ends the stream."""
         self.finished = True
         return error_event(problem)
 

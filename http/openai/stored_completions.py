@@ -90,7 +90,6 @@ async def save_completion(
 
 
 def completion_document(completion: StoredCompletion) -> bytes:
-    """Return a stored completion as JSON, with its metadata."""
     return b'%b,"metadata":%b}' % (
         completion.body.encode().removesuffix(b"}"),
         json_bytes(dict(completion.metadata)),
@@ -135,7 +134,6 @@ def _message(message: dict[str, Any], ident: str) -> dict[str, Any]:
 
 
 def stored_completion_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that read, update and delete stored completions."""
     routes = Blueprint("stored_completions", __name__)
     store, answers = services.refs.store, services.answers
     path = "/v1/chat/completions/<completion_id>"

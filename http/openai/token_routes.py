@@ -27,7 +27,6 @@ UNSUPPORTED_IN_TEXT: NeutralValues = {"parse_special": (True,)}
 
 
 def token_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that tokenize, detokenize and render prompts."""
     routes = Blueprint("tokens", __name__)
 
     async def inspect(request: InferenceRequest) -> PromptContents:

@@ -29,7 +29,6 @@ from greenroom.schemas.wire.openai_endpoints import TranscriptionRequest
 
 
 def transcription_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that transcribe and translate recordings."""
     routes = Blueprint("transcription", __name__)
 
     @routes.post("/v1/audio/transcriptions")
@@ -229,7 +228,6 @@ def content_type(response_format: str) -> str | None:
 
 
 def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[str, Any]:
-    """Return a transcript as `json` or `verbose_json`."""
     usage = usage_of(transcript.usage)
     if wire.response_format != "verbose_json":
         return {"text": transcript.text, "usage": usage}
@@ -254,7 +252,6 @@ def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[st
 
 
 def usage_of(usage: Usage) -> dict[str, Any]:
-    """Return the usage of a transcript as a duration, like OpenAI does for Whisper."""
     return {"type": "duration", "seconds": usage.heard}
 
 
@@ -275,7 +272,6 @@ class TranscriptEvents:
         self._events: list[Recording | Segment] = []
 
     def opening(self) -> bytes:
-        """Return no bytes."""
         return b""
 
     def heartbeat(self) -> bytes:
@@ -283,7 +279,6 @@ class TranscriptEvents:
         return data_event({"type": "transcript.text.delta", "delta": ""})
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the server-sent event for an inference event."""
         if isinstance(event, Recording | Segment):
             self._events.append(event)
         match event:

@@ -152,7 +152,6 @@ def _planned_load(plan: LoadPlan, known: ModelDescription) -> PlannedLoad:
 
 
 def residence_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that load, unload and pin models."""
     routes = loopback_blueprint("admin residence")
     pool = services.refs.pool
 
@@ -203,7 +202,6 @@ def residence_routes(services: RouteServices) -> Blueprint:
 
 
 def probe_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that probes a model."""
     routes = loopback_blueprint("admin probes")
     pool = services.refs.pool
 
@@ -246,7 +244,6 @@ _MAX_WORDS = 200
 
 
 def pull_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that fetch, search and delete models."""
     routes = loopback_blueprint("admin pulls")
     downloads = services.refs.downloads
 

@@ -55,7 +55,6 @@ from greenroom.schemas.wire.admin_upkeep import (
 
 
 def request_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that list and cancel requests."""
     routes = loopback_blueprint("admin requests")
     pool = services.refs.pool
 
@@ -104,7 +103,6 @@ class InspectQuery:
 
 
 def inspect_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that shows the last requests."""
     routes = loopback_blueprint("admin inspect")
     inspector = services.refs.inspector
 
@@ -152,7 +150,6 @@ _POLL = 0.25
 
 
 def audit_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that show the audit and its sums."""
     routes = loopback_blueprint("admin audit")
     audit, store, ring = services.refs.audit, services.refs.store, services.door.ring
 
@@ -310,7 +307,6 @@ def _ending(text: str | None) -> Ending | None:
 
 
 def key_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that make, list and revoke API keys."""
     routes = loopback_blueprint("admin keys")
     store, ring = services.refs.store, services.door.ring
 

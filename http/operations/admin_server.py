@@ -56,7 +56,6 @@ from greenroom.schemas.wire.admin_upkeep import pull_report
 
 
 def status_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that shows the server's state."""
     routes = loopback_blueprint("admin status")
     started, refs, settings = time.monotonic(), services.refs, services.settings
 
@@ -117,7 +116,6 @@ SECRET_VARIABLES = ("HF_TOKEN",)
 
 
 def settings_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that shows the settings."""
     routes = loopback_blueprint("admin settings")
 
     @routes.get("/admin/settings")
@@ -156,7 +154,6 @@ def _plain(value: Any) -> Any:
 
 
 def reload_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the route that reloads the settings."""
     routes = loopback_blueprint("admin reload")
 
     @routes.post("/admin/reload")

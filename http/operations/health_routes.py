@@ -17,7 +17,6 @@ from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatu
 
 
 def health_routes(refs: ActorRefs) -> Blueprint:
-    """Return the blueprint of the health routes."""
     routes = Blueprint("health", __name__)
 
     @routes.get("/health")

@@ -64,7 +64,6 @@ class MetricsPage:
 
 
 def metrics_route(refs: ActorRefs, requests: HttpRequests) -> Blueprint:
-    """Return the blueprint of the route that serves metrics."""
     routes = loopback_blueprint("metrics")
     page = MetricsPage(refs, requests)
 

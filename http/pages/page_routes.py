@@ -34,7 +34,6 @@ _HEADERS = {
 
 
 def page_routes() -> Blueprint:
-    """Return the blueprint of the routes that serve the pages."""
     routes = Blueprint("pages", __name__)
 
     @routes.get("/")

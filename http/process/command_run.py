@@ -100,7 +100,6 @@ class _Signals:
         return self._received.is_set()
 
     async def run(self, run: Callable[[], Awaitable[int]]) -> int:
-        """Return the exit status of `run`, or of the signal that cancelled it."""
         self._token = trio.lowlevel.current_trio_token()
         if self.received:
             self._scope.cancel("a signal came before")

@@ -12,8 +12,6 @@ import click
 
 
 class ExitStatus(IntEnum):
-    """Exit statuses of the process."""
-
     DONE = 0
     """The server has answered all accepted requests, or the command has succeeded."""
     FAILED = 1
@@ -29,7 +27,6 @@ class ExitStatus(IntEnum):
 
 
 def status_of_signal(number: int) -> int:
-    """Return the exit status of a command that a signal ended, by the convention of shells."""
     return 128 + number
 
 
@@ -59,7 +56,6 @@ def restart_after(status: int) -> Restart:
 
 
 def print_problem(problem: click.ClickException) -> None:
-    """Print an error to stderr on one line."""
     message = " ".join(problem.format_message().split())
     context = problem.ctx if isinstance(problem, click.UsageError) else None
     hint = f" (see `{context.command_path} --help`)" if context is not None else ""

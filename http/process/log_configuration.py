@@ -138,7 +138,6 @@ def _renderers(log_format: LogFormat, colors: bool) -> list[Processor]:
 
 
 def _finished(stamp: Processor) -> tuple[Processor, ...]:
-    """Return the processors that complete an event and keep it for operators."""
     return stamp, structlog.processors.format_exc_info, LOG_RING.record
 
 

@@ -19,7 +19,6 @@ def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
 
 
 def _error_members(problem: Problem, request_id: str | None) -> Mapping[str, Any]:
-    """Return the error members for all clients: `message` for Cohere's, `error` for the others."""
     return {"message": problem.detail, **error_members(problem, request_id)}
 
 

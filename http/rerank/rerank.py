@@ -34,7 +34,6 @@ from greenroom.schemas.wire.rerank import (
 
 
 def rank_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes that rank and score texts."""
     routes = Blueprint("ranking", __name__)
 
     @described("Rank documents", body=RerankRequest, converter=RERANK_CONVERTER, problems=ANSWERED_BY_A_MODEL)
@@ -198,7 +197,6 @@ def format_rerank(
 
 
 def format_scores(answer_id: str, found: Results[Score]) -> dict[str, Any]:
-    """Return the scores of all pairs in request order."""
     ordered = sorted(found.events, key=lambda score: score.index)
     data = tuple(ScoreBody(score.index, score.value) for score in ordered)
     return attrs.asdict(ScoreAnswer(answer_id, int(time.time()), found.model, data, _usage(found)))

@@ -99,7 +99,6 @@ class CompactionLimits:
 
     @classmethod
     def within(cls, context: int) -> CompactionLimits:
-        """Return the limits for a context of `context` tokens."""
         return cls(
             max(1, min(SUMMARY_TOKENS, context // _SUMMARY_SHARE)),
             min(KEPT_TURNS, 3 * context // _TURNS_SHARE),
@@ -196,7 +195,6 @@ def _is_summary(item: JsonObject) -> bool:
 
 
 def is_instruction(item: JsonObject) -> bool:
-    """Return whether an item is a system or developer message."""
     return item.get("role") in ("system", "developer")
 
 
@@ -231,7 +229,6 @@ class ContentCipher:
         self._owner = [owner.encode()] if owner else None
 
     def encrypt(self, text: str) -> str:
-        """Encrypt a text, and return it in URL-safe characters."""
         packed = zlib.compress(text.encode("utf-8", "surrogatepass"))
         encrypted = self._cipher.encrypt(packed, self._owner)
         return _VERSION + base64.urlsafe_b64encode(encrypted).decode()

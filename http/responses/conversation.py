@@ -208,7 +208,6 @@ class _Turn:
             self.texts.append(text)
 
     def message(self) -> Message:
-        """Return the turn as one message."""
         text = "".join(self.texts)
         return Message(
             "assistant",

@@ -60,7 +60,6 @@ class DeletionQuery:
 
 
 def conversation_routes(services: RouteServices, histories: HistoryReader) -> Blueprint:
-    """Return the blueprint of the routes that create, read, update and delete conversations."""
     routes = Blueprint("conversations", __name__)
     store = services.refs.store
     path = "/v1/conversations/<conversation_id>"
@@ -124,7 +123,6 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
 
 
 def conversation_item_routes(services: RouteServices, histories: HistoryReader) -> Blueprint:
-    """Return the blueprint of the routes for the items of a conversation."""
     routes = Blueprint("conversation_items", __name__)
     refs, answers = services.refs, services.answers
     path = "/v1/conversations/<conversation_id>/items"

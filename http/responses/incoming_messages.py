@@ -87,7 +87,6 @@ class IncomingMessages:
 
     @property
     def is_open(self) -> bool:
-        """True if a message has started and is not complete."""
         return self._open is not None
 
     def add(self, part: Part) -> Refused | None:
@@ -194,7 +193,6 @@ def error_text(problem: Problem, lane: str | None = None) -> bytes:
 
 
 def refusal_text(status: int, headers: Mapping[str, str], document: bytes, lane: str | None) -> bytes:
-    """Return the error event that corresponds to an HTTP error response."""
     error = json.loads(document)["error"]
     told = {name: headers[name] for name in ("retry-after", "x-request-id") if name in headers}
     return _error_text(status, error, told, lane)

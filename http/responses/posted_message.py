@@ -283,7 +283,6 @@ class LocalHistories:
         self.length += length
 
     def evict(self, socket: int, response: str) -> None:
-        """Remove the history of a socket's response, if it is kept."""
         kept = self._kept.pop((socket, response), None)
         if kept is not None:
             self.length -= kept.length

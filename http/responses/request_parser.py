@@ -312,7 +312,6 @@ class ParsedResponseRequest:
 
     @property
     def has_history(self) -> bool:
-        """True if the request continues a stored response or conversation."""
         return self.previous is not None or self.conversation is not None
 
     @property

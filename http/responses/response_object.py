@@ -184,7 +184,6 @@ def answered_members(
 
 
 def ending(finished: Finished) -> tuple[str, str | None]:
-    """Return the status of a finished response, and the reason if it is incomplete."""
     match finished.reason:
         case "length":
             return "incomplete", finished.limit or "max_output_tokens"
@@ -242,7 +241,6 @@ class ResponseLife:
         return "queued" if self.queued else "in_progress"
 
     def admit(self, admitted: Admitted) -> None:
-        """Record the facts that are known once the prompt is admitted."""
         self._dropped_messages = admitted.dropped_messages
         self.echo = self.echo.answered_with(admitted.parameters)
 
@@ -401,7 +399,6 @@ def mcp_call_item(
 
 
 def approval_item(wanted: ApprovalWanted) -> dict[str, Any]:
-    """Return the item that asks the user for the approval of a call; its id is the call's."""
     members = {"id": wanted.id, "type": "mcp_approval_request", "server_label": wanted.server}
     return {**members, "name": wanted.name, "arguments": wanted.arguments}
 
@@ -418,7 +415,6 @@ def _logprobs_of_texts(choice: CollectedChoice) -> Iterator[Sequence[TokenLogpro
 
 
 def _tokens_of(text: str, logprobs: Sequence[TokenLogprob]) -> int:
-    """Return the number of tokens that make up a text."""
     room, count = len(text.encode("utf-8", "replace")), 0
     while room > 0 and count < len(logprobs):
         room -= len(logprobs[count].token.bytes)

@@ -128,7 +128,6 @@ class StoredQueryParameters:
 
 
 def stored_routes(services: RouteServices) -> Blueprint:
-    """Return the blueprint of the routes for stored responses."""
     routes = Blueprint("stored_responses", __name__)
     responses, answers = services.refs.responses, services.answers
 
@@ -189,7 +188,6 @@ _NOTHING_LEFT = (
 
 
 def compact_routes(services: RouteServices, histories: HistoryReader) -> Blueprint:
-    """Return the blueprint of the compaction route."""
     routes = Blueprint("compact", __name__)
     pool = services.refs.pool
 
@@ -243,7 +241,6 @@ def _is_all(summary: CollectedChoice, request: InferenceRequest) -> bool:
 
 
 async def _limits(pool: Ref[PoolMessage], request: InferenceRequest) -> CompactionLimits:
-    """Return the size limits of a compaction for the request's model."""
     contents = await render_prompt(
         pool, attrs.evolve(request, input=ChatInput((_INSTRUCTION,)), response_format=None)
     )

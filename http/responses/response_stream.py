@@ -104,7 +104,6 @@ class ResponseStream(TellsNews):
         return self._created() + self._repeated(self._news.members())
 
     def failure(self, problem: Problem, usage: Usage | None = None) -> bytes:
-        """Return the final events of a failed response."""
         created = self._created()
         self.finished = True
         if self._open is not None:
@@ -234,7 +233,6 @@ class ResponseStream(TellsNews):
         return closed + self._state(_last_event(status), status, finished=event, incomplete=incomplete) + DONE
 
     def _end(self, stored: StoredResponse) -> bytes:
-        """Return the final events of a stored response."""
         if stored.background and stored.events is None:
             # Earlier events are lost, so this one is numbered after the last one that the client has.
             self._number = max(self._number, self._starting_after + 1)
@@ -326,11 +324,9 @@ class ItemStream(ABC):
         """Members that identify the part of the item to which a delta belongs."""
 
     def accept(self, piece: str) -> str:
-        """Take generated text, and return the text to send to the client."""
         return piece
 
     def rest(self) -> str:
-        """Return the text held back until the item ends."""
         return ""
 
     @abstractmethod
@@ -346,13 +342,10 @@ class ItemStream(ABC):
         """Yield the events that close the item, except for the last one with the whole item."""
 
     def added(self, item: dict[str, Any]) -> Event:
-        """Return the event that opens an item, with the item still empty."""
         return "response.output_item.added", {"output_index": self.index, "item": item}
 
 
 class MessageStream(ItemStream):
-    """A message of the assistant."""
-
     delta_type = "response.output_text.delta"
 
     @property
@@ -448,7 +441,6 @@ class CallStream(ItemStream):
 
 
 def item_end(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
-    """Return all events that close an item; the last one has the whole item."""
     done = {"output_index": stream.index, "item": stream.item(status)}
     return *stream.end(status), ("response.output_item.done", done)
 
@@ -471,7 +463,6 @@ class ResponseFormatter:
         return ResponseStream(self.echo, ResponseHead(self.answer_id, model, self.created))
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> bytes:
-        """Return the complete response."""
         [choice] = choices
         head = ResponseHead(self.answer_id, model, self.created)
         echo = self.echo.answered_with(choice.parameters)

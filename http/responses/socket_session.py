@@ -279,7 +279,6 @@ class _HistoryWriter:
     formatter: ResponseFormatter
 
     async def on_complete(self, _model: str, choices: Sequence[CollectedChoice]) -> Problem | None:
-        """Add the complete turn to the history."""
         [choice] = choices
         echo, ident = self.formatter.echo, self.formatter.answer_id
         items = output_items(choice, ident, echo.calls, encrypts_reasoning=echo.encrypts_reasoning)

@@ -148,7 +148,6 @@ class ResponseWriter:
     keeps_prompt: bool = True
 
     def __call__(self, outcome: RunOutcome) -> StoredResponse:
-        """Return the response to store."""
         head = ResponseHead(self.id, outcome.model or self.model, self.created)
         output: list[JsonObject] = []
         raw = ""

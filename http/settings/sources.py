@@ -139,7 +139,6 @@ def _from_file(file: Path | None) -> dict[str, Any]:
 
 
 def _own_name(name: str) -> str:
-    """Return a setting's name by its name in the file."""
     return next((own for own, written in IN_FILE.items() if written == name), name)
 
 
@@ -234,7 +233,6 @@ class GroupedCommand(click.Command):
     """A command whose help lists options by group; options that are not settings come last."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options."""
         records = {
             param.name: record
             for param in self.get_params(ctx)

@@ -160,7 +160,6 @@ def inherit(environment: MutableMapping[str, str]) -> Inheritance:
 
 
 def variables_for(child: ParentLink, sockets: tuple[socket.socket, ...]) -> Mapping[str, str]:
-    """Return the variable that tells a child what it inherits."""
     told = attrs.asdict(child) | {"sockets": [sock.fileno() for sock in sockets]}
     return {VARIABLE: json.dumps(told)}
 

@@ -22,7 +22,6 @@ class LaunchdAgent:
 
     @property
     def path(self) -> Path:
-        """Path of the agent's file (launchd.plist(5))."""
         return Path("~/Library/LaunchAgents", f"{_LABEL}.plist").expanduser()
 
     @property
@@ -30,7 +29,6 @@ class LaunchdAgent:
         return Path("~/Library/Logs", f"{_LABEL}.log").expanduser()
 
     def content(self, program: SupervisedProgram) -> bytes:
-        """Return the content of the file."""
         return plistlib.dumps(
             {
                 "Label": _LABEL,
@@ -147,7 +145,6 @@ class SystemdUnit:
 
     @property
     def forget_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands to run after the file is deleted."""
         return (("systemctl", "--user", "daemon-reload"),)
 
     @property
@@ -169,7 +166,6 @@ def _escaped(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a word in quotes (systemd.syntax(7), "Quoting")."""
     inner = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{_escaped(inner)}"'
 

@@ -108,7 +108,6 @@ class _SpeechProgress(Progress):
         self._bar = self.add_task("loading", total=None, seconds=0.0)
 
     def show(self, event: AudioChunk | PromptProgress) -> None:
-        """Update the progress bar."""
         match event:
             case AudioChunk(samples, rate):
                 self._seconds += len(samples) / 2 / rate
@@ -225,7 +224,6 @@ class _HearingProgress(Progress):
         self._bar = self.add_task("loading", total=None)
 
     def show(self, heard: PromptProgress | None) -> None:
-        """Update the progress bar."""
         if heard is not None:
             self.update(
                 self._bar, description="listening", completed=heard.processed, total=heard.total or None

@@ -74,7 +74,6 @@ def _vectors(document: Any) -> list[Vector]:
 
 
 def _print(vectors: Sequence[Vector], group: Sequence[Line]) -> bool:
-    """Print vectors; return whether stdout still has a reader."""
     for vector, line in zip(vectors, group, strict=True):
         text, numbers = json_string(line.text), vector_json(vector)
         entry = b'{"index":%d,"text":%b,"embedding":%b}\n' % (line.index, text, numbers)

@@ -35,8 +35,6 @@ WHOLE_CONTEXT = 2**31 - 1
 
 
 class AnswerSource(Protocol):
-    """A source of responses to a conversation."""
-
     def __call__(
         self, messages: tuple[Message, ...]
     ) -> AbstractAsyncContextManager[AsyncIterable[InferenceEvent]]:

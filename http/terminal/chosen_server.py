@@ -54,7 +54,6 @@ class ChosenServer:
         return self.key is None and not self.drops_oldest
 
     def refusal(self, status: int, body: bytes) -> Problem:
-        """Return the problem in an answer with an error status."""
         try:
             detail = json.loads(body)["error"]["message"]
         except (ValueError, KeyError, TypeError):
@@ -73,7 +72,6 @@ def headers_for(key: str | None) -> dict[str, str]:
 
 
 def base_of(url: str) -> str:
-    """Return the base URL of a server's requests, from a URL or `unix:/PATH`."""
     return "http://localhost" if url.startswith(UNIX) else url
 
 
@@ -106,11 +104,9 @@ class ServedModels:
         self._http.close()
 
     def named(self, name: str) -> Mapping[str, Any] | None:
-        """Return the description of a model; None if the server has none of that name."""
         return self._answer("GET", f"/v1/models/{quote(name)}", None)
 
     def in_folder(self, folder: str) -> Mapping[str, Any] | None:
-        """Return the description of the model in a folder; None if that is not served."""
         shown = self._answer("POST", "/api/show", {"model": folder})
         return None if shown is None else self.named(str(shown["model_info"]["general.basename"]))
 

@@ -76,7 +76,6 @@ async def open_answers(server: ChosenServer) -> AsyncIterator[ServerAnswers]:
 
 
 def progress_of(document: Mapping[str, Any]) -> PromptProgress | None:
-    """Return the progress that an event of a Greenroom server tells; None if it tells none."""
     match document.get("prompt_progress"):
         case {"processed": int(processed), "total": int(total)}:
             return PromptProgress(processed, total)
@@ -84,5 +83,4 @@ def progress_of(document: Mapping[str, Any]) -> PromptProgress | None:
 
 
 def given(**values: Any) -> dict[str, Any]:
-    """Return the fields of a body that have a value."""
     return {name: value for name, value in values.items() if value is not None}

@@ -162,8 +162,6 @@ def _opened(path: Path) -> BinaryIO:
 
 
 class _Model(click.types.StringParamType):
-    """A model, as a folder or by its hub id."""
-
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem[str]]:

@@ -94,7 +94,6 @@ class AcceptLoop:
 
     @property
     def is_refusing(self) -> bool:
-        """True while a refused connection is still open."""
         return self._refusals.is_busy
 
     async def run(
@@ -313,7 +312,6 @@ class Refusals:
                 self._spare.reserve()
 
     def on_accepted(self) -> None:
-        """Log the end of an episode, if there has been no refusal for a while."""
         if self._last and trio.current_time() - self._last > CALM:
             log.info("connections accepted again", refused=self._refused)
             self._refused, self._last = 0, 0.0
@@ -346,7 +344,6 @@ REFUSALS = 32
 
 
 def needed_descriptors(max_connections: int) -> int:
-    """Return the descriptor limit that a process needs for that many connections."""
     return max_connections + REFUSALS + FILES + _open_descriptors()
 
 
@@ -387,7 +384,6 @@ class SpareDescriptor:
             self._descriptor = None
 
     def reserve(self) -> None:
-        """Open the descriptor again if possible."""
         if self._descriptor is None:
             try:
                 self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)

@@ -93,7 +93,6 @@ class Http11(H11Protocol):
             self.connection.receive_data(data)
 
     async def stream_send(self, event: Event) -> None:
-        """Send a part of a response."""
         if isinstance(event, Body) and self._chunked and self.connection.our_state is h11.SEND_BODY:
             # A shortcut past five layers of h11, because this runs once per token.
             await self.send(RawData(b"%x\r\n%b\r\n" % (len(event.data), event.data)))

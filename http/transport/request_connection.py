@@ -140,7 +140,6 @@ class FlowControlledBody(TrioBody):
         return part
 
     def expect(self, size: int) -> None:
-        """Count a part that is about to be added to the body."""
         self._held += size
 
     async def wait_for_room(self) -> None:
@@ -190,7 +189,6 @@ class ClientIds:
 
     @property
     def log_fields(self) -> dict[str, str]:
-        """The ids as fields of log lines."""
         fields = {} if self.request_id is None else {"client_request_id": self.request_id}
         return fields if self.traceparent is None else {**fields, "trace_id": self.traceparent.split("-")[1]}
 

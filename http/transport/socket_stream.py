@@ -43,7 +43,6 @@ class SocketStream:
 
     @property
     def is_stalled(self) -> bool:
-        """True if a write has made no progress for a while."""
         return trio.current_time() - self._blocked_at > STALL_TIME
 
     async def open(self) -> bool:
@@ -105,7 +104,6 @@ class SocketStream:
             self.socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
-        """Close now, which wakes up blocked reads and writes."""
         self.socket.close()
 
     def _write(self, data: bytes | memoryview) -> int:

@@ -114,7 +114,6 @@ class WebSocket:
             await self._write(self._reader.send(CloseConnection(code, reason)))
 
     async def feed(self, data: bytes) -> None:
-        """Process received bytes."""
         if self._ended:
             return
         self._reader.receive_data(data)
@@ -172,7 +171,6 @@ def text_frame(data: bytes) -> bytes:
 
 
 def asks_for_web_socket(request: h11.Request) -> bool:
-    """Return whether a request is a WebSocket handshake (RFC 6455, section 4.2.1)."""
     _, headers = client_of(request)
     connection = {token.strip().lower() for token in headers.get("Connection", "").split(",")}
     return (

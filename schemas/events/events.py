@@ -213,7 +213,6 @@ class Usage:
     spoken: float = _amount("seconds")
 
     def plus(self, choice: Usage) -> Usage:
-        """Return the combined usage of this and another choice of the same request."""
         added = (field.name for field in attrs.fields(Usage) if not field.metadata["shared"])
         return attrs.evolve(self, **{name: getattr(self, name) + getattr(choice, name) for name in added})
 

@@ -76,7 +76,6 @@ class PrefixEnd:
 
     @property
     def place(self) -> str | None:
-        """The part that differs, in one word such as `message[3]`; None if no part does."""
         return self.part if self.index is None or self.part is None else f"{self.part}[{self.index}]"
 
 

@@ -31,8 +31,6 @@ JsonObject = Mapping[str, Any]
 
 @attrs.frozen
 class TextPart:
-    """Plain text inside a message."""
-
     text: str
 
 
@@ -164,7 +162,6 @@ class ToolChoice:
     allowed: tuple[str, ...] | None = None
 
     def callable(self, tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-        """Return the tools that may be called."""
         if self.mode == "none":
             return ()
         if self.mode != "named" and self.allowed is None:
@@ -201,22 +198,18 @@ class Message:
 
     @property
     def media(self) -> tuple[MediaPart, ...]:
-        """The message's files, in order."""
         return tuple(part for part in self.content if isinstance(part, MediaPart))
 
     @property
     def images(self) -> tuple[ImagePart, ...]:
-        """The message's images, in order."""
         return tuple(part for part in self.content if isinstance(part, ImagePart))
 
 
 def media_of(messages: Iterable[Message]) -> Iterator[MediaPart]:
-    """Yield the files of a conversation, in order."""
     return (part for message in messages for part in message.media)
 
 
 def images_of(messages: Iterable[Message]) -> Iterator[ImagePart]:
-    """Yield the images of a conversation, in order."""
     return (image for message in messages for image in message.images)
 
 

@@ -200,7 +200,6 @@ class PreparedPrompt:
 
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens."""
         return len(self.tokens)
 
     @property

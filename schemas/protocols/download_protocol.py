@@ -104,7 +104,6 @@ class PullCancelled:
 
 
 def download_cancelled(model: str) -> Problem:
-    """Return the problem of those who wait for a model whose download the operator has cancelled."""
     return Problem(503, "download_cancelled", f"The download of '{model}' was cancelled by the operator.")
 
 

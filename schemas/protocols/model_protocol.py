@@ -123,8 +123,6 @@ class Trim:
 
 @attrs.frozen
 class FailRequests:
-    """Fail every running request with `problem`."""
-
     problem: Problem
 
 

@@ -82,8 +82,6 @@ deltas. `events` is None; the actor sets it for background runs.
 
 
 class Lock(Protocol):
-    """A lock on a conversation (`greenroom.actors.responses.event_log.ConversationLock`)."""
-
     def take(self) -> Lock:
         """Transfer the lock to the caller; closing this object has no effect afterwards."""
 

@@ -131,7 +131,6 @@ def _check(instance: object, attribute: attrs.Attribute[Any], value: Any) -> Non
 
 
 def _fits(kind: Any, value: Any) -> bool:
-    """Return whether a value is of a type."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin is tuple and inner[-1] is ...:
         return isinstance(value, tuple | list) and all(_fits(inner[0], each) for each in value)

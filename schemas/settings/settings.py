@@ -96,7 +96,6 @@ def tables_of(model: str, tables: ModelTables) -> Iterable[tuple[str, ModelSetti
 
 
 def given_values(table: GenerationDefaults) -> dict[str, object]:
-    """Return the values that a table sets, by name."""
     values = attrs.asdict(table, recurse=False)
     return {name: value for name, value in values.items() if value not in (None, ())}
 

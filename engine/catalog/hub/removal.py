@@ -17,8 +17,6 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 
 class ListedModel(Protocol):
-    """A model that the catalog lists."""
-
     @property
     def id(self) -> str:
         """Its own id."""

@@ -44,7 +44,6 @@ class SnapshotFolder:
         self.outline = cache / ".greenroom" / self._root.name
 
     def blob(self, file: RemoteFile) -> Path:
-        """Return the path of a file's content."""
         return self._blobs / file.digest
 
     def has(self, file: RemoteFile) -> bool:

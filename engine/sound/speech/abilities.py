@@ -107,7 +107,6 @@ _PACKAGES: Mapping[str, tuple[str, str]] = {
 
 
 def library_name(architecture: str) -> str:
-    """Return mlx-audio's name of an architecture; some have several names."""
     remapping: dict[str, str] = import_model_code("mlx_audio.tts.utils").MODEL_REMAPPING
     return remapping.get(architecture, architecture.replace("-", "_"))
 

@@ -75,7 +75,6 @@ class SpeechEngine(SoundEngine[Speaker, Utterance]):
         self._letters, self._seconds = 0, 0.0
 
     def submit(self, request: InferenceRequest, prepared: PreparedSpeech) -> None:
-        """Add a request; `step` speaks it in its turn."""
         self.resume(Utterance(request, prepared, self._sample_rate, self._clock))
 
     def _release_model(self) -> None:
@@ -167,7 +166,6 @@ def _load_model(load: ModelLoad, abilities: SpeechAbilities, charge: Callable[[i
 
 
 def open_speaker(model: Any, folder: Path, abilities: SpeechAbilities) -> Speaker:
-    """Return the speaker of a loaded model."""
     match abilities.architecture:
         case "pocket_tts":
             return PocketSpeaker(model)

@@ -105,7 +105,6 @@ class Utterance:
         return Finished(reason, usage, Timing(began - self._submitted, 0.0, now - began))
 
     def close(self) -> None:
-        """Stop speaking, even within a piece."""
         self._pieces.clear()
         self._end_piece()
 
@@ -131,7 +130,6 @@ class Utterance:
                 break
 
     def _progress(self) -> PromptProgress:
-        """Return the progress through the text, in characters."""
         left = sum(map(len, self._pieces))
         began = self._submitted if self._began is None else self._began
         return PromptProgress(self._letters - left, self._letters, seconds=time.monotonic() - began)
@@ -191,7 +189,6 @@ class TempoFilter:
         self._graph.link_nodes(source, *filters, self._graph.add("abuffersink")).configure()
 
     def push(self, samples: Samples) -> Samples:
-        """Return the output that is ready after these samples."""
         if not len(samples):
             return samples
         frame = av.AudioFrame.from_ndarray(samples.reshape(1, -1), format="flt", layout="mono")
@@ -250,7 +247,6 @@ class ChunkJoiner:
         return joined[: len(joined) - kept]
 
     def end_piece(self, last: bool) -> Samples:
-        """Return the rest of the piece, faded out unless it is the last one."""
         held, self._held = self._held, np.zeros(0, np.float32)
         if not last:
             held = held * self._rising[: len(held)][::-1]

@@ -108,7 +108,6 @@ def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecor
 
 
 def _whisper_languages(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the language codes by code and by English name."""
     size = config.get("n_vocab", config.get("vocab_size", 0))
     if not isinstance(size, int) or size < _FIRST_MULTILINGUAL:
         return {"en": "en", "english": "en"}
@@ -193,7 +192,6 @@ NOT_SERVED: Mapping[str, str] = {
 
 
 def library_name(architecture: str) -> str:
-    """Return mlx-audio's name of an architecture; some have several names."""
     remapping: Mapping[str, str] = library_constant("mlx_audio", "stt/utils.py", "MODEL_REMAPPING")
     return remapping.get(architecture, architecture)
 

@@ -87,7 +87,6 @@ class RunningTranscription:
 
     @property
     def is_begun(self) -> bool:
-        """True if reading has started."""
         return self._began is not None
 
     def advance(self, recognizer: Recognizer, clock: TimeBudget) -> list[InferenceEvent]:

@@ -80,7 +80,6 @@ class WindowDecoder:
         return features
 
     def detect_language(self, features: mx.array) -> str:
-        """Return the most likely language."""
         codes = list(self.vocabulary.languages)
         tokens = mx.array([self.vocabulary.languages[code] for code in codes])
         logits = self.model.decoder(mx.array([[self.vocabulary.start]]), features)[0][0, 0]
@@ -288,18 +287,15 @@ class WhisperVocabulary:
         return bool(self.languages)
 
     def beginning(self, language: str, task: str) -> tuple[int, ...]:
-        """Return the control tokens for a language and a task."""
         if not self.is_multilingual:
             return (self.start,)
         return (self.start, self.languages[language], getattr(self, task))
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids of preceding text."""
         tokens: list[int] = self.tokenizer.encode(f" {text.strip()}")
         return [token for token in tokens if token < self.end]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of tokens, without control tokens."""
         return str(self.tokenizer.decode([token for token in tokens if token < self.end]))
 
 

@@ -173,7 +173,6 @@ def token_times(attention: Matrix) -> NDArray[np.intp]:
 
 
 def _smoothed(head: Matrix) -> Matrix:
-    """Return the running median over the positions."""
     margin = _MEDIAN_WIDTH // 2
     if head.shape[-1] <= margin:
         return head

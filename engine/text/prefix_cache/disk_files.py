@@ -103,7 +103,6 @@ class CacheBlock:
 
 
 def token_hash(tokens: bytes) -> bytes:
-    """Return the hash that identifies token ids, given as bytes (int32)."""
     return hashlib.blake2b(tokens, digest_size=16).digest()
 
 
@@ -227,7 +226,6 @@ class DiskIsLowError(Exception):
 
 
 def free_bytes(folder: Path) -> int:
-    """Return the free bytes on a folder's disk that users may use."""
     return shutil.disk_usage(folder).free
 
 
@@ -319,7 +317,6 @@ class DiskFolder:
         return evicted
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files; missing ones are ignored."""
         for name in names:
             path = self._home / name
             with contextlib.suppress(OSError):
@@ -335,7 +332,6 @@ class DiskFolder:
                 os.utime(self._home / name, ns=(now, now - 1000 * depth), follow_symlinks=False)
 
     def _discard(self, path: Path, reason: Exception) -> None:
-        """Remove an unusable file and log the reason."""
         self.removed += 1
         log.warning("cached prefix removed", actor="model", file=path.name, reason=str(reason))
         with contextlib.suppress(OSError):

@@ -89,7 +89,6 @@ class DiskTier:
         return self._offload.pending
 
     def statistics(self) -> DiskStatistics:
-        """Return figures for operators and tests."""
         folder, offload = self._folder, self._offload
         return DiskStatistics(
             folder.nbytes,
@@ -115,7 +114,6 @@ class DiskTier:
         )
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:
-        """Start reading a file; the result is None if the file is unusable."""
         return self._reader.submit(partial(self._read, block))
 
     def move(self, block: CacheBlock, insert: Callable[[], bool]) -> bool:

@@ -64,7 +64,6 @@ class HostTier:
         return False
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest held prefix of a prompt, given as packed token ids."""
         return self._index.match(tokens)
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:

@@ -32,7 +32,6 @@ _STATEFUL = (*_ROTATING, "ArraysCache")
 
 
 def can_cache(cache: Cache) -> bool:
-    """Return whether every layer is of a known class."""
     return all(_class_name(layer) in (*_PER_TOKEN, *_STATEFUL) for layer in flat_layers(cache))
 
 
@@ -65,7 +64,6 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
 
 
 def bytes_per_token(cache: Cache) -> int:
-    """Return the bytes of KV tensors per token and row."""
     return sum(
         whole.nbytes // (whole.shape[0] * whole.shape[2])
         for layer in _per_token_layers(cache)
@@ -75,17 +73,14 @@ def bytes_per_token(cache: Cache) -> int:
 
 
 def slice_kv(kv: LayerTensors, start: int, stop: int) -> LayerTensors:
-    """Return a copy of a range of tokens of `copy_kv`'s result."""
     return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in kv)
 
 
 def view_kv(kv: LayerTensors, stop: int) -> LayerTensors:
-    """Return a view of the first tokens of `copy_kv`'s result."""
     return tuple(None if whole is None else whole[:, :, :stop] for whole in kv)
 
 
 def copy_states(cache: Cache, row: int | None) -> LayerTensors:
-    """Copy the states of recurrent and rotating layers."""
     found: list[mx.array | None] = []
     for layer in flat_layers(cache):
         name = _class_name(layer)
@@ -146,7 +141,6 @@ def buffer_bytes(arrays: LayerTensors, page: int = 1) -> int:
 
 
 def buffers_of(arrays: LayerTensors) -> int:
-    """Return the number of buffers that the arrays use."""
     return sum(array is not None for array in arrays)
 
 

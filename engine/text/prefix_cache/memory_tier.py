@@ -45,7 +45,6 @@ class MemoryTier:
 
     @property
     def nodes(self) -> int:
-        """Number of cached runs of tokens."""
         return sum(1 for tree in self._trees.values() for _ in tree)
 
     def match(self, key: PrefixKey, packed: bytes) -> Match:
@@ -120,7 +119,6 @@ class MemoryTier:
         return pinned
 
     def unpin(self, pinned: set[Node]) -> None:
-        """Allow eviction of pinned nodes again."""
         self._pinned = [nodes for nodes in self._pinned if nodes is not pinned]
 
     def measure(self) -> None:
@@ -137,7 +135,6 @@ class MemoryTier:
         self._unmeasured.clear()
 
     def evict_to(self, budget: int, buffers: int | None = None) -> None:
-        """Evict until at most `budget` bytes and `buffers` buffers are held."""
         newcomers: set[int] | None = None
         trees = self._trees.values()
         while self.nbytes > budget or (buffers is not None and self.buffers > buffers):
@@ -300,7 +297,6 @@ class RetentionPolicy:
         return self.now
 
     def insert(self, tokens: int) -> None:
-        """Count new tokens."""
         self.now += tokens
 
     def value(self, node: Retained, used_at: int) -> int:
@@ -332,7 +328,6 @@ _WIDTH = 4
 
 
 def pack(tokens: Sequence[int]) -> bytes:
-    """Pack token ids into bytes, which compare at memory speed."""
     return array("I", tokens).tobytes()
 
 
@@ -417,7 +412,6 @@ class PrefixTree:
         return Match(tuple(path), at // _WIDTH)
 
     def insert(self, parent: Node, tokens: bytes, kv: LayerTensors) -> Node:
-        """Add a run of tokens as a child of `parent`."""
         node = Node(parent, parent.end, tokens, kv, kv_bytes=nbytes_of(kv, self._page))
         parent.children[tokens[:_WIDTH]] = node
         return node
@@ -435,7 +429,6 @@ class PrefixTree:
         return front
 
     def remove(self, node: Node) -> None:
-        """Remove a leaf."""
         assert node.parent is not None
         assert not node.children
         del node.parent.children[node.tokens[:_WIDTH]]
@@ -449,7 +442,6 @@ class PrefixTree:
 
 
 def tokens_up_to(node: Node) -> bytes:
-    """Return the packed tokens of a prefix, from the first one up to the end of a node."""
     parts, at = list[bytes](), node
     while at.parent is not None:
         parts.append(at.tokens)

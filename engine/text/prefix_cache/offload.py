@@ -183,14 +183,12 @@ class Offload:
             yield block, pieces, names
 
     def _remove(self, names: Sequence[str]) -> None:
-        """Remove files, on the disk thread."""
         for name in names:
             self._index.remove(name)
         self._folder.remove(names)
         log.warning("doubtful prefixes removed", actor="model", files=len(names))
 
     def _write(self, block: CacheBlock, pieces: list[HostTensors], path: list[str]) -> None:
-        """Write a file, on the disk thread."""
         if self._failures >= _MAX_FAILURES:
             return
         try:
@@ -294,7 +292,6 @@ class DiskIndex:
         return len(self._blocks)
 
     def insert(self, block: CacheBlock) -> None:
-        """Add a written file."""
         with self._lock:
             known = self._blocks.setdefault(block.name, block) is not block
             if block.kind == "kv":
@@ -304,7 +301,6 @@ class DiskIndex:
                 self._lengths[block.start] += 1
 
     def remove(self, name: str) -> None:
-        """Remove a file if it is in the index."""
         with self._lock:
             block = self._blocks.pop(name, None)
             if block is None:
@@ -316,7 +312,6 @@ class DiskIndex:
                 self._lengths[block.start] -= 1
 
     def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest prefix of packed token ids that is on disk."""
         with self._lock:
             blocks, at = list[CacheBlock](), 0
             running = hashlib.blake2b(digest_size=16)

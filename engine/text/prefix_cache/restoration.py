@@ -85,7 +85,6 @@ class Restoration:
         return copied
 
     def close(self) -> None:
-        """Release the source of the copies, finished or not."""
         self._steps.close()
 
 

@@ -64,7 +64,6 @@ class Admission:
         return len(self._waiting)
 
     def statistics(self) -> AdmissionStatistics:
-        """Return counts of preempted, resumed and cut sequences."""
         return AdmissionStatistics(self.preemption.preempted, self._resumed, self.preemption.cut)
 
     def add(self, sequence: Sequence, client: str, conversation: str) -> None:
@@ -80,7 +79,6 @@ class Admission:
         self._waiting.add(QueueEntry(sequence, client, conversation, tokens, choices))
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
-        """Return the problem for a prompt that can never fit into memory."""
         return _prompt_too_long(sequence, self._memory.share.capacity() or 0)
 
     def remove(self, sequence: Sequence) -> None:
@@ -144,7 +142,6 @@ class Admission:
         return failures
 
     def _bytes_of(self, entry: QueueEntry) -> int:
-        """Return the bytes of KV cache reserved for an entry's sequences."""
         tokens = max(entry.tokens, entry.sequence.length + 1)
         return entry.choices * self._memory.size_model.nbytes(1, tokens)
 
@@ -448,7 +445,6 @@ class WaitingQueue:
         return len(self._preempted) + len(self._new)
 
     def add(self, entry: QueueEntry) -> None:
-        """Add a new request or a preempted sequence."""
         if entry.sequence.preempted:
             self._preempted.append(entry)
             self._preempted.sort(key=lambda preempted: preempted.sequence.serial)
@@ -475,7 +471,6 @@ class WaitingQueue:
         return resumed or self._new.choose(first)
 
     def pop(self, entry: QueueEntry) -> None:
-        """Remove an admitted entry."""
         if entry in self._preempted:
             self._preempted.remove(entry)
         else:
@@ -483,7 +478,6 @@ class WaitingQueue:
             self._new.remove(entry)
 
     def remove(self, sequence: Sequence) -> None:
-        """Remove a sequence's entry, if there is one."""
         self._preempted = [entry for entry in self._preempted if entry.sequence is not sequence]
         for entry in [entry for entry in self._new if entry.sequence is sequence]:
             self._new.remove(entry)

@@ -227,12 +227,10 @@ class BatchingWindow:
             self.add(request, now)
 
     def add(self, request: PrefillRequest, now: float) -> None:
-        """Add a prompt if the window is open and the prompt is short enough."""
         if now < self._closes_at and self._policy.is_similar(request.remaining, self._longest):
             self._sequences.add(request.sequence)
 
     def covers(self, request: PrefillRequest) -> bool:
-        """Return whether a request arrived in the same burst as the decoding sequences."""
         return request.sequence in self._sequences
 
     def remove(self, sequence: Sequence) -> None:
@@ -293,7 +291,6 @@ class PrefillRequest:
 
     @property
     def progress(self) -> PromptProgress:
-        """Prefill progress as reported to clients."""
         sequence, total = self.sequence, len(self.sequence.prefill_tokens)
         processed = self.computed if self.remaining else total
         metrics = sequence.metrics

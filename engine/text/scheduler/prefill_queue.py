@@ -72,7 +72,6 @@ class PrefillQueue:
 
     @property
     def prefilling(self) -> int:
-        """Number of sequences whose prompts are not fully computed."""
         return len(self._requests)
 
     @property
@@ -91,7 +90,6 @@ class PrefillQueue:
         return sum(len(prefilled.sequences) for prefilled in self._prefilled)
 
     def add(self, sequence: Sequence, client: str = "", conversation: str = "") -> None:
-        """Queue a sequence's prompt."""
         request = PrefillRequest(sequence, client=client, conversation=conversation or sequence.request_id)
         self._requests.add(request)
         self._window.add(request, self._clock())
@@ -203,7 +201,6 @@ class PrefillQueue:
         return self._requests.choose(able)
 
     def _compute(self, chosen: list[PrefillRequest], tokens: int, budget: float, idle: bool) -> LaunchedChunk:
-        """Launch a chunk of the chosen prompts, of that many tokens if there is a single prompt."""
         launched = self._runner.launch(chosen, tokens, budget)
         if launched.prefilled is not None:
             self._remove(chosen)

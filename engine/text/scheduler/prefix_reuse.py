@@ -77,7 +77,6 @@ class PrefixReuse:
                 request.cache_version = version
 
     def should_wait(self, request: PrefillRequest) -> bool:
-        """Return whether a request must wait for the disk, or should wait for a shared prefix."""
         awaited = self._awaited(request)
         request.sequence.metrics.wait_for(awaited)
         return awaited is not None
@@ -167,7 +166,6 @@ class PrefixReuse:
         )
 
     def remove(self, request: PrefillRequest) -> None:
-        """Remove a request that is computed or cancelled."""
         self._sharing.remove(request.sequence)
         self._reading = None if self._reading is request else self._reading
         if request.restoration is not None:

@@ -74,7 +74,6 @@ class RunningBatches:
 
     @property
     def lookahead(self) -> int:
-        """Draft tokens that the next step may add."""
         return self._speculation.lookahead if self._is_single_sequence else 0
 
     def speculation_statistics(self) -> SpeculationStatistics | None:
@@ -160,7 +159,6 @@ class RunningBatches:
         return True
 
     def compact(self) -> bool:
-        """Compact one batch to free memory; return whether any could be compacted."""
         memory = self._memory
         for batch in movable(self._batches):
             active, rows = batch.active, len(batch.sequences)
@@ -193,7 +191,6 @@ class RunningBatches:
         return bool(launched)
 
     def remove_finished(self) -> None:
-        """Remove the batches that have nothing left to compute or to read."""
         self._batches = [batch for batch in self._batches if not batch.is_done]
         if not self._batches:
             self._speculation.reset()
@@ -437,5 +434,4 @@ class CopyBudget:
         return BatchLimits(self._costs.padding_per_pass, copyable)
 
     def is_short(self, nbytes: int) -> bool:
-        """Return whether a copy of `nbytes` stalls streams for an acceptable time."""
         return self._costs.copy_ms(nbytes) <= MAX_COPY_MS

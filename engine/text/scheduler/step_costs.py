@@ -142,11 +142,9 @@ class StepCosts:
         self._decode_samples: list[tuple[list[float], float]] = []
 
     def decode_ms(self, batches: Sequence[Shape]) -> float:
-        """Return the predicted milliseconds of one decode step of these batches."""
         return self._slowness * self.decode.predict(_decode_counts(batches))
 
     def prefill_ms(self, chunks: Sequence[PrefillChunk]) -> float:
-        """Return the predicted milliseconds of these prefill chunks."""
         return self.prefill.predict(_prefill_counts(chunks))
 
     def copy_ms(self, copied: int) -> float:
