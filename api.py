@@ -31,8 +31,15 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.events.result_events import AudioChunk, Score, Segment, Vector
-from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import (
+    AudioChunk,
+    Score,
+    Segment,
+    ServerCall,
+    ToolResult,
+    ToolsListed,
+    Vector,
+)
 from greenroom.schemas.messages.generation import GenerationParameters, Parameters, parameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.messages.requests import (

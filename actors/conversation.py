@@ -13,7 +13,7 @@ import msgspec
 from greenroom.actors.system import System
 from greenroom.actors.tools.conversation import ToolConversation
 from greenroom.schemas.events.events import Failed, TextDelta
-from greenroom.schemas.events.tool_events import ServerCall
+from greenroom.schemas.events.result_events import ServerCall
 from greenroom.schemas.messages.generation import Parameters, parameters
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest

@@ -31,21 +31,19 @@ from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.encoding.problem_documents import ErrorMembers
 from greenroom.http.guard.host_guard import BODY_TYPES
-from greenroom.http.guard.key_watch import KeyWatch
-from greenroom.http.guard.keys import Head, is_reachable
+from greenroom.http.guard.keys import Head, KeyWatch, is_reachable
 from greenroom.http.guard.request_body import BODY_LIMIT
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
 from greenroom.http.operations.admin_routes import admin_routes
-from greenroom.http.operations.health_routes import health_routes
-from greenroom.http.operations.metrics import HttpRequests, metrics_route
+from greenroom.http.operations.metrics import HttpRequests, health_routes, metrics_route
 from greenroom.http.operations.openapi import openapi_routes
 from greenroom.http.pages.page_routes import lead_to_pages, page_routes
 from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.socket_session import ResponseSockets
-from greenroom.http.settings.reloader import Reloader
+from greenroom.http.settings.settings_file import Reloader
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.bound_sockets import BoundPath, is_present, remove_paths, unix_paths
 from greenroom.http.transport.request_connection import (

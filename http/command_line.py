@@ -136,7 +136,7 @@ class EngineModels:
     def survey_hub(self, hub_ids: Sequence[str]) -> tuple[dict[str, int], float]:
         import trio
 
-        from greenroom.actors.transfers.survey_hub import survey_hub
+        from greenroom.actors.transfers.fetch_model import survey_hub
 
         return trio.run(survey_hub, hub_ids)
 

@@ -36,6 +36,7 @@ COMMANDS = {
 }
 
 PLACES = {
+    **{name: ("answers", name) for name in ("embed", "rerank", "speak", "transcribe")},
     **{name: ("models", f"{name}_command") for name in ("show", "search", "rm", "pull")},
     **{name: ("operate", f"{name}_command") for name in ("inspect", "reload")},
     **{name: ("operate", name) for name in ("load", "unload", "pin", "unpin", "cancel")},

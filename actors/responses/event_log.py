@@ -21,7 +21,7 @@ from greenroom.schemas.events.events import (
     TokenLogprob,
     ToolCallDelta,
 )
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import TextPart, Tool
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse

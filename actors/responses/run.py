@@ -20,7 +20,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     ToolCallDelta,
 )
-from greenroom.schemas.events.tool_events import (
+from greenroom.schemas.events.result_events import (
     ApprovalWanted,
     ServerCall,
     ToolEvent,

@@ -17,8 +17,7 @@ import attrs
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker_thread import Heartbeat
 from greenroom.actors.store.connection import BUSY_TIMEOUT, Connection, TransactionAbandoned
-from greenroom.actors.store.database_file import MEMORY, UnusableDatabase
-from greenroom.actors.store.live_servers import ServerLock
+from greenroom.actors.store.database_file import MEMORY, ServerLock, UnusableDatabase
 from greenroom.actors.store.problems import find_problem, unwritable_text
 from greenroom.actors.store.tables import Result, Run, StoreMessage, Tables, name_of
 from greenroom.schemas.logs import get_logger

@@ -1,27 +1,36 @@
-"""The tables of an open database, and the message that has the store run a function on them."""
+"""The tables of an open database, those of the audit and of stored chats, and the message that uses them."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import attrs
 
 from greenroom.actors.core.ref import Ref, answer_or_failed
-from greenroom.actors.store.audit_table import AuditTable
-from greenroom.actors.store.completions_table import CompletionsTable
-from greenroom.actors.store.connection import Capacity, Connection
+from greenroom.actors.store.connection import Capacity, Connection, Row
 from greenroom.actors.store.conversations_table import ConversationsTable, Histories
-from greenroom.actors.store.items_table import ItemsTable
+from greenroom.actors.store.items_table import ItemsTable, check_size, read_page
 from greenroom.actors.store.keys_table import KeysTable, SecretsTable
 from greenroom.actors.store.models_table import CapabilitiesTable, WorkingSpaceTable
+from greenroom.actors.store.problems import not_found
 from greenroom.actors.store.responses_table import ResponsesTable
 from greenroom.actors.store.retention import Retention
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, DescribeStore, Prune
+from greenroom.schemas.stored import (
+    AuditFilter,
+    AuditPage,
+    AuditRow,
+    CompletionPage,
+    KeyUsage,
+    Order,
+    StoredCompletion,
+)
 
 T = TypeVar("T")
 
@@ -166,3 +175,232 @@ def _finished(value: T) -> T:
         value.close()
         raise TypeError(f"a function of the store returned a {type(value).__name__}, which is not finished")
     return value
+
+
+NO_METADATA: Mapping[str, str] = {}
+_COLUMNS = "id, owner, created, model, length, metadata, body, messages"
+
+
+class CompletionsTable:
+    """Stored completions by id and owner; an unknown one raises a ProblemError with a 404."""
+
+    def __init__(self, connection: Connection, capacity: Capacity) -> None:
+        self._connection = connection
+        self._capacity = capacity
+
+    def save(self, completion: StoredCompletion) -> None:
+        self._capacity.check(completion.owner, len(completion.body) + len(completion.messages))
+        metadata = json.dumps(dict(completion.metadata))
+        size = check_size([metadata, completion.messages, completion.body])
+        with self._connection.transaction():
+            self._connection.table("greenroom_completions").insert(
+                {
+                    "id": completion.id,
+                    "owner": completion.owner,
+                    "created": completion.created,
+                    "used": time.time(),
+                    "length": size,
+                    "model": completion.model,
+                    "metadata": metadata,
+                    "body": completion.body,
+                    "messages": completion.messages,
+                }
+            )
+
+    def find(self, name: str, owner: str) -> StoredCompletion:
+        row = self._connection.first(
+            f"select {_COLUMNS} from greenroom_completions where id = ? and owner = ?", (name, owner)
+        )
+        if row is None:
+            raise ProblemError(not_found("chat completion", name))
+        return _completion(row)
+
+    def list(
+        self,
+        owner: str,
+        after: str | None = None,
+        limit: int = 20,
+        order: Order = "asc",
+        model: str | None = None,
+        metadata: Mapping[str, str] = NO_METADATA,
+    ) -> CompletionPage:
+        """Return a page of an owner's completions, or raise a 404 if `after` is not among them.
+
+        Args:
+            model: Model filter; None for every model.
+            metadata: Metadata entries that a completion must have.
+        """
+        condition, values = "owner = ?", [owner]
+        if model is not None:
+            condition += " and model = ?"
+            values.append(model)
+        for key, value in metadata.items():
+            condition += " and exists (select 1 from json_each(metadata) where key = ? and value = ?)"
+            values += [key, value]
+        chosen: tuple[Any, ...] = tuple(values)
+        rows, has_more = read_page(
+            self._connection,
+            "greenroom_completions",
+            _COLUMNS,
+            condition,
+            chosen,
+            after,
+            limit,
+            order,
+        )
+        return CompletionPage(tuple(map(_completion, rows)), has_more)
+
+    def update(self, name: str, owner: str, metadata: Mapping[str, str]) -> StoredCompletion:
+        text = json.dumps(dict(metadata))
+        check_size([text])
+        with self._connection.transaction():
+            if (added := len(text) - len(json.dumps(dict(self.find(name, owner).metadata)))) > 0:
+                self._capacity.check(owner, added)
+            self._connection.write(
+                "update greenroom_completions set metadata = ?, used = ? where id = ? and owner = ?",
+                (text, time.time(), name, owner),
+            )
+            return self.find(name, owner)
+
+    def delete(self, name: str, owner: str) -> None:
+        with self._connection.transaction():
+            if not self._connection.write(
+                "delete from greenroom_completions where id = ? and owner = ?", (name, owner)
+            ):
+                raise ProblemError(not_found("chat completion", name))
+
+
+def _completion(row: Row) -> StoredCompletion:
+    return StoredCompletion(
+        row["id"],
+        row["owner"],
+        row["created"],
+        row["model"],
+        row["messages"],
+        row["body"],
+        json.loads(row["metadata"]),
+    )
+
+
+FIELDS = tuple(field.name for field in attrs.fields(AuditRow))
+SUMS = tuple(field.name for field in attrs.fields(KeyUsage))
+SLICE = 1_000
+"""Most rows that a transaction deletes."""
+USAGE_DAYS = 400
+"""Days for which usage is kept, longer than the rows."""
+BY_STRANGERS = "ending in ('refused', 'cancelled') and owner in ('', 'strangers') and model = ''"
+"""Condition of the rows of refused requests whose sender is unknown; they have an index."""
+_INSERT = (
+    f"insert or ignore into greenroom_audit ({', '.join(FIELDS)}) values ({', '.join('?' * len(FIELDS))})"
+)
+_ADD_USAGE = (
+    f"insert into greenroom_usage ({', '.join(SUMS)}) values ({', '.join('?' * len(SUMS))})"
+    " on conflict (day, owner) do update set "
+    + ", ".join(f"{name} = {name} + excluded.{name}" for name in SUMS[2:])
+)
+
+
+class AuditTable:
+    """The rows of ended requests, and the usage of each key and day.
+
+    Args:
+        days: Days after which a row is deleted.
+        most: Maximum number of rows that stay after a retention pass.
+    """
+
+    def __init__(self, connection: Connection, days: float, most: int, capacity: Capacity) -> None:
+        self._connection = connection
+        self._days = days
+        self._most = most
+        self._capacity = capacity
+
+    def save(self, rows: tuple[AuditRow, ...]) -> None:
+        """Store rows, and add the new ones to the usage; a row that is stored already stays as it is."""
+        self._capacity.check()
+        used: dict[tuple[str, str], list[float]] = {}
+        with self._connection.transaction():
+            for row in rows:
+                if self._connection.write(_INSERT, attrs.astuple(row)):
+                    sums = used.setdefault((_day(row.time), row.owner), [0] * (len(SUMS) - 2))
+                    sums[:] = map(sum, zip(sums, _amounts(row), strict=True))
+            for key, sums in used.items():
+                self._connection.write(_ADD_USAGE, (*key, *sums))
+
+    def list(self, asked: AuditFilter) -> AuditPage:
+        filters = {
+            "number < ?": asked.after,
+            "time >= ?": asked.since,
+            "time < ?": asked.until,
+            "model = ?": asked.model,
+            "status = ?": asked.status,
+            "ending = ?": asked.ending,
+        }
+        given = {text: value for text, value in filters.items() if value is not None}
+        conditions = [*given, *([_owned(asked.owners)] if asked.owners else [])]
+        where = f" where {' and '.join(conditions)}" if conditions else ""
+        found = self._connection.read(
+            f"select number, {', '.join(FIELDS)} from greenroom_audit{where} order by number desc limit ?",
+            (*given.values(), *asked.owners, asked.limit + 1),
+        )
+        rows = tuple((int(row["number"]), _row(dict(row))) for row in found[: asked.limit])
+        return AuditPage(rows, len(found) > asked.limit)
+
+    def usage(
+        self, since: str = "", owners: tuple[str, ...] = (), limit: int = 1_000
+    ) -> tuple[KeyUsage, ...]:
+        """Return the usage by day and key, the latest day first.
+
+        Args:
+            since: First day in UTC, as `2026-11-24`.
+            owners: Ids of keys; empty for all.
+        """
+        owned = f" and {_owned(owners)}" if owners else ""
+        found = self._connection.read(
+            f"select {', '.join(SUMS)} from greenroom_usage where day >= ?{owned}"
+            " order by day desc, owner limit ?",
+            (since, *owners, limit),
+        )
+        return tuple(KeyUsage(**dict(row)) for row in found)
+
+    def prune(self) -> Iterator[None]:
+        """Delete old rows, and then the oldest of too many, strangers' first; a slice in each step."""
+        now = time.time()
+        with self._connection.transaction():
+            self._connection.write(
+                "delete from greenroom_usage where day < ?", (_day(now - USAGE_DAYS * DAY),)
+            )
+        while self._delete("time < ?", now - self._days * DAY):
+            yield
+        # Whoever has no key could otherwise push out the rows of those who have one.
+        over = int(self._connection.read("select count(*) from greenroom_audit")[0][0]) - self._most
+        for whose in (f"{BY_STRANGERS} and number > ?", "number > ?"):
+            while over > 0 and (deleted := self._delete(whose, 0, over)):
+                over -= deleted
+                yield
+
+    def _delete(self, condition: str, value: float, most: int = SLICE) -> int:
+        """Delete the oldest rows of those that match, in a transaction, and return their number."""
+        with self._connection.transaction():
+            return self._connection.write(
+                "delete from greenroom_audit where number in"
+                f" (select number from greenroom_audit where {condition} order by number limit ?)",
+                (value, min(SLICE, most)),
+            )
+
+
+def _owned(owners: tuple[str, ...]) -> str:
+    return f"owner in ({', '.join('?' * len(owners))})"
+
+
+def _row(values: dict[str, Any]) -> AuditRow:
+    return AuditRow(**{name: values[name] for name in FIELDS} | {"background": bool(values["background"])})
+
+
+def _day(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(seconds))
+
+
+def _amounts(row: AuditRow) -> tuple[float, ...]:
+    tokens = row.prompt_tokens or 0, row.cached_tokens or 0, row.generated_tokens or 0
+    is_failed = row.ending in ("failed", "timed_out")
+    return 1, int(row.ending == "refused"), int(is_failed), *tokens, row.prefill + row.decode

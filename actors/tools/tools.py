@@ -16,7 +16,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.records.audit import AuditBook
 from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.tools.session import IDLE_SECONDS, Figures, Session, SessionFailed, elapsed
-from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import ContentPart, TextPart
 from greenroom.schemas.problems import draining

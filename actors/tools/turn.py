@@ -17,7 +17,7 @@ from greenroom.schemas.events.events import (
     ToolLimit,
     Usage,
 )
-from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import (
     ContentPart,
     ImagePart,

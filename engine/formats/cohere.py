@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from greenroom.engine.formats.call_format import CallFormat, TemplateWords
-from greenroom.engine.formats.hermes import JSON_BODY
+from greenroom.engine.formats.json_blocks import JSON_BODY
 from greenroom.engine.grammar.call_bodies import tagged_array
 from greenroom.engine.grammar.call_syntax import CallSyntax, single_trigger
 from greenroom.engine.parsers.block_parser import OneBlockParser

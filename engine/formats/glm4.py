@@ -10,7 +10,7 @@ import attrs
 from greenroom.engine.formats.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.call_bodies import alternatives
 from greenroom.engine.grammar.call_syntax import single_trigger
-from greenroom.engine.grammar.lark_text import SPACE
+from greenroom.engine.grammar.grammar_builder import SPACE
 from greenroom.engine.grammar.tagged_calls import TaggedArguments
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.json_values import argument_pairs, written_value

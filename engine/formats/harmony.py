@@ -1,4 +1,4 @@
-"""The format of gpt-oss: reasoning in the channel `analysis`, calls addressed to `functions.NAME`."""
+"""Formats of addressed messages: gpt-oss (channels, calls to `functions.NAME`) and Muse Spark."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from greenroom.engine.formats.call_format import CallFormat, TemplateWords
+from greenroom.engine.formats.invoke_tags import InvokeSectionParser, InvokeTags, invoke_arguments
 from greenroom.engine.grammar.call_bodies import alternatives
-from greenroom.engine.grammar.call_syntax import Body, CallSyntax
+from greenroom.engine.grammar.call_syntax import Body, CallSyntax, single_trigger
 from greenroom.engine.parsers.block_parser import BlockParser
 from greenroom.engine.parsers.message_streams import (
     CALL_END,
     CHANNEL,
     CONTROL_TOKENS,
+    MESSAGE,
+    RECIPIENT,
     START,
     HarmonyMessages,
+    Kind,
     MessageReasoningStream,
     MessageToolStream,
 )
@@ -139,4 +143,67 @@ HARMONY = CallFormat(
     '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": '
     '"Paris", "days": 2}<|call|>',
     templates=(TemplateWords(("<|channel|>", "<|message|>")),),
+)
+
+
+# Muse Spark's format: messages addressed to itself, the user or tools, with tool calls as elements.
+#
+# to=self<|message|>Some reasoning.<|eom|><|start|>assistant to=user<|message|>An answer.<|eot|>
+
+_MESSAGE_ENDS = ("<|eom|>", "<|eot|>")
+_CONTROL_TOKENS = (START, MESSAGE, *_MESSAGE_ENDS)
+
+
+class _MuseMessages(HarmonyMessages):
+    """Messages without channels: the recipient decides the kind; a message to a tool holds a call."""
+
+    openings = (START,)
+    ends = _MESSAGE_ENDS
+
+    def _kind_of(self, header: re.Match[str]) -> Kind:
+        recipient = RECIPIENT.search(header["role"])
+        return "thought" if recipient is not None and recipient.group(1) == "self" else "answer"
+
+
+class MuseReasoningParser(ReasoningParser):
+    """Parses messages to `self` as reasoning."""
+
+    parser_id = "muse"
+    markers = (("to=self<|message|>", "<|eom|>"),)
+    forced_end = f"<|eom|>{START}assistant to=user<|message|>"
+    answer_starts = tuple(f"{start} to=user<|message|>" for start in ("", f"{START}assistant"))
+
+    def reads_outside_reasoning(self, token: str) -> bool:
+        return token in _CONTROL_TOKENS
+
+    def new_stream(self, starts_open: bool = False) -> ReasoningStream:
+        return MessageReasoningStream(_MuseMessages("thought" if starts_open else "outside"))
+
+
+class MuseParser(InvokeSectionParser):
+    """Elements with the prefix `atem:`, between `<atem:function_calls>` and `</atem:function_calls>`."""
+
+    parser_id = "mlx_lm.muse_spark"
+    markers = (("<atem:function_calls>", "</atem:function_calls>"),)
+    common_end = "</atem:"
+    tags = InvokeTags("atem:")
+
+    def reads_outside_calls(self, token: str) -> bool:
+        return token in _CONTROL_TOKENS or super().reads_outside_calls(token)
+
+    def new_stream(
+        self, tools: Sequence[Tool] | None = None, release: Release = "validated"
+    ) -> ToolCallStream:
+        stream = super().new_stream(tools, release)
+        return stream if isinstance(stream, NullToolStream) else MessageToolStream(stream, _MuseMessages())
+
+
+MUSE = CallFormat(
+    "mlx_lm.muse_spark",
+    MuseParser,
+    single_trigger("<atem:function_calls>", invoke_arguments("atem:").section("</atem:function_calls>")),
+    '<atem:function_calls>\n<atem:invoke name="get_weather">\n'
+    '<atem:parameter name="city">Paris</atem:parameter>\n'
+    '<atem:parameter name="days">2</atem:parameter>\n</atem:invoke>\n'
+    "</atem:function_calls>",
 )

@@ -1,4 +1,4 @@
-"""Tool calls as JSON behind a marker; many families differ only in the marker and the JSON's shape."""
+"""Tool calls as JSON behind a marker (Hermes, xLAM, MiniMax M1, …), which differ in marker and shape."""
 
 from __future__ import annotations
 
@@ -11,11 +11,23 @@ from typing import TYPE_CHECKING, Literal
 import attrs
 
 from greenroom.engine.formats.call_format import CallFormat, TemplateWords
-from greenroom.engine.formats.hermes import JSON_BODY
-from greenroom.engine.grammar.call_bodies import json_call, keyed_call, open_list
-from greenroom.engine.grammar.call_syntax import Body, CallSyntax
-from greenroom.engine.grammar.lark_text import SPACE
-from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.grammar.call_bodies import (
+    json_call,
+    json_list,
+    keyed_call,
+    open_list,
+    tagged_array,
+    tagged_lines,
+)
+from greenroom.engine.grammar.call_syntax import Body, CallSyntax, no_call, single_trigger
+from greenroom.engine.grammar.grammar_builder import SPACE
+from greenroom.engine.parsers.block_parser import (
+    JSON_STARTS,
+    BareBlockParser,
+    BlockParser,
+    OneBlockParser,
+    begins_bare_json,
+)
 from greenroom.engine.parsers.json_values import render_json_call
 from greenroom.engine.parsers.parser import Markers, ParsedCall
 from greenroom.engine.parsers.stream_buffer import IncrementalParser, StreamBuffer
@@ -24,6 +36,57 @@ from greenroom.engine.parsers.streamed_calls import read_json_calls
 if TYPE_CHECKING:
     from greenroom.engine.grammar.constrained_tools import ConstrainedTool
     from greenroom.engine.grammar.grammar_builder import GrammarBuilder
+
+
+JSON_BODY = re.compile(r"[ \t\r\n]*(?:\Z|[{\[][ \t\r\n]*(?:\Z|[\"{\[}]))")
+
+
+class HermesJsonParser(BlockParser):
+    """JSON tool calls between `<tool_call>` and `</tool_call>`."""
+
+    parser_id = "hermes_json"
+    markers: Markers = (("<tool_call>", "</tool_call>"),)
+    body_start = JSON_BODY
+
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
+        return read_json_calls(text)
+
+    def render(self, name: str, arguments: str) -> str:
+        return f"<tool_call>\n{render_json_call(name, arguments)}\n</tool_call>"
+
+
+class GraniteJsonParser(HermesJsonParser):
+    """Granite 3: an array of calls from `<|tool_call|>` to the end of the answer."""
+
+    parser_id = "granite_json"
+    markers = (("<|tool_call|>", ""), ("<tool_call>", "</tool_call>"))
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return f"<|tool_call|>[{', '.join(render_json_call(call.name, call.arguments) for call in calls)}]"
+
+
+def _hermes(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
+    return f"{SPACE} {json_call(text, tools, 'arguments')} {SPACE} {text.fixed_text('</tool_call>')}"
+
+
+HERMES = CallFormat(
+    "hermes_json",
+    HermesJsonParser,
+    single_trigger("<tool_call>", _hermes),
+    '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_call>',
+    templates=(TemplateWords(("<tool_call>",), distinctive=False),),
+    mlx_lm_names=("json_tools",),
+)
+GRANITE = CallFormat(
+    "granite_json",
+    GraniteJsonParser,
+    CallSyntax((("<|tool_call|>", json_list), ("<tool_call>", _hermes)), single_block=True),
+    '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]',
+    templates=(TemplateWords(("<|tool_call|>",), distinctive=False),),
+)
 
 
 Shape = Literal["list", "object", "keyed list"]
@@ -230,4 +293,76 @@ FORMATS = tuple(
         templates=block.templates,
     )
     for block in JSON_BLOCKS
+)
+
+
+_LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
+
+
+class XlamParser(BareBlockParser):
+    """xLAM: an array of calls as the whole answer, or behind one of several markers."""
+
+    parser_id = "xlam"
+    markers = (("```json", "```"), ("<tool_call>", "</tool_call>"), ("[TOOL_CALLS]", ""))
+    json_header = re.compile(r"[ \t\r\n]*(?=\[)")
+    body_start = re.compile(r'[ \t\r\n]*(?:\Z|\[[ \t\r\n]*(?:\Z|\{[ \t\r\n]*(?:\Z|")))')
+
+    def begins_bare(self, text: str) -> bool | None:
+        return begins_bare_json(text, _LIST_STARTS)
+
+    def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
+        return read_json_calls(text)
+
+    def render(self, name: str, arguments: str) -> str:
+        return self.render_all([ParsedCall(name, arguments)])
+
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
+        return f"[{', '.join(render_json_call(call.name, call.arguments) for call in calls)}]"
+
+
+XLAM = CallFormat(
+    "xlam",
+    XlamParser,
+    CallSyntax(
+        (("", json_list),), single_block=True, plain=no_call("[", "```json", "<tool_call>", "[TOOL_CALLS]")
+    ),
+    '[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]',
+    templates=(TemplateWords(("make calls in a single JSON array",)),),
+)
+
+
+class MinimaxM1Parser(OneBlockParser, HermesJsonParser):
+    """MiniMax M1: JSON objects, one per line, between `<tool_calls>` and `</tool_calls>`."""
+
+    parser_id = "minimax_m1"
+    markers: Markers = (("<tool_calls>", "</tool_calls>"),)
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        lines = [render_json_call(call.name, call.arguments) for call in calls]
+        return "\n".join(["<tool_calls>", *lines, "</tool_calls>"])
+
+
+class AprielParser(MinimaxM1Parser):
+    """Apriel: an array of calls between MiniMax M1's markers."""
+
+    parser_id = "apriel"
+
+    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+        array = ", ".join(render_json_call(call.name, call.arguments) for call in calls)
+        return f"<tool_calls>[{array}]</tool_calls>"
+
+
+APRIEL = CallFormat(
+    "apriel",
+    AprielParser,
+    single_trigger("<tool_calls>", tagged_array("</tool_calls>")),
+    '<tool_calls>[{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}]</tool_calls>',
+    templates=(TemplateWords(("<tool_calls>", "[BEGIN FINAL RESPONSE]")),),
+)
+MINIMAX_M1 = CallFormat(
+    "minimax_m1",
+    MinimaxM1Parser,
+    single_trigger("<tool_calls>", tagged_lines("</tool_calls>")),
+    '<tool_calls>\n{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}\n</tool_calls>',
+    templates=(TemplateWords(("<tool_calls>", "</tool_calls>"), absent=("<tool_call>", "<tool_calls>[")),),
 )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from greenroom.engine.formats.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.call_bodies import alternatives, json_call, pythonic_list
 from greenroom.engine.grammar.call_syntax import CallSyntax, no_call, single_trigger
-from greenroom.engine.grammar.lark_text import SPACE
+from greenroom.engine.grammar.grammar_builder import SPACE
 from greenroom.engine.parsers.block_format import BlockEnd, JsonBlockEnd
 from greenroom.engine.parsers.block_parser import BareBlockParser, BlockParser, begins_bare_json
 from greenroom.engine.parsers.json_values import PythonScanner, render_json_call

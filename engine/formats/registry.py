@@ -15,7 +15,6 @@ from greenroom.engine.formats import (
     glm4,
     harmony,
     headed_calls,
-    hermes,
     hunyuan,
     invoke_tags,
     json_blocks,
@@ -23,12 +22,13 @@ from greenroom.engine.formats import (
     llama,
     marked_python,
     minicpm5,
-    minimax_m1,
-    mistral,
-    muse,
     qwen3_coder,
-    xlam,
 )
+from greenroom.engine.formats import harmony as muse
+from greenroom.engine.formats import headed_calls as mistral
+from greenroom.engine.formats import json_blocks as hermes
+from greenroom.engine.formats import json_blocks as minimax_m1
+from greenroom.engine.formats import json_blocks as xlam
 from greenroom.engine.formats.call_format import CallFormat
 from greenroom.engine.grammar.call_syntax import CallSyntax
 from greenroom.engine.parsers.parser import (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from greenroom.engine.grammar import schema_keywords
-from greenroom.engine.grammar.lark_text import literal
+from greenroom.engine.grammar.grammar_builder import literal
 from greenroom.engine.grammar.limits import MAX_DEPTH
 from greenroom.engine.grammar.schema_keywords import FORMAT_PATTERNS
 from greenroom.engine.parsers.json_values import value_at

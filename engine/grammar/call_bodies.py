@@ -22,7 +22,7 @@ from greenroom.engine.grammar.call_arguments import (
     with_definitions,
 )
 from greenroom.engine.grammar.call_syntax import Body
-from greenroom.engine.grammar.lark_text import SPACE, literal
+from greenroom.engine.grammar.grammar_builder import SPACE, literal
 from greenroom.schemas.messages.messages import ARGUMENT
 
 if TYPE_CHECKING:

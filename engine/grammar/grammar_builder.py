@@ -8,7 +8,6 @@ from typing import Any
 from greenroom.engine.grammar import limits
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.lark_check import check_lark
-from greenroom.engine.grammar.lark_text import SPACE, literal
 from greenroom.engine.grammar.patterns import portable_pattern
 from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.messages.requests import (
@@ -127,3 +126,11 @@ def without_anchors(pattern: str) -> str:
     if inner.endswith("$") and (len(inner) - len(inner[:-1].rstrip("\\"))) % 2:
         inner = inner[:-1]
     return inner
+
+
+SPACE = r"/[ \n\r\t]{1,4}/?"
+"""White space before an answer or a call, as templates and models write it."""
+
+
+def literal(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)

@@ -27,7 +27,7 @@ from greenroom.engine.grammar.call_arguments import (
     without,
 )
 from greenroom.engine.grammar.call_syntax import Body, call_head
-from greenroom.engine.grammar.lark_text import SPACE, literal
+from greenroom.engine.grammar.grammar_builder import SPACE, literal
 from greenroom.engine.parsers.offered_tools import schema_types
 from greenroom.schemas.messages.messages import ARGUMENT
 

@@ -8,8 +8,7 @@ from typing import Any
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import new_mergeable_cache
-from greenroom.engine.kv_cache.caches import Cache, allocated_tokens
+from greenroom.engine.kv_cache.caches import Cache, allocated_tokens, new_mergeable_cache
 from greenroom.engine.resources.device_errors import raise_unless_own
 from greenroom.schemas.logs import get_logger
 

@@ -13,7 +13,7 @@ import mlx.core as mx
 
 from greenroom.engine.catalog.model_files import MAX_CONFIG_BYTES, read_regular
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import Batching, restrict
+from greenroom.engine.kv_cache.caches import Batching, restrict
 from greenroom.engine.loading.batching_table import (
     CheckResults,
     branches_by_device,

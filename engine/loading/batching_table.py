@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.kv_cache.batching import Batching
+from greenroom.engine.kv_cache.caches import Batching
 from greenroom.schemas.logs import get_logger
 
 TABLE = Path(__file__).with_name("batching_table.json")

@@ -27,8 +27,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import new_mergeable_cache
-from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.caches import Cache, new_mergeable_cache
 from greenroom.engine.loading.batching_table import CheckResults
 from greenroom.engine.resources.device_errors import raise_unless_own, synchronize_streams
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import trio
@@ -23,7 +23,7 @@ from greenroom.schemas.events.events import (
     TokenLogprob,
     ToolCallDelta,
 )
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import TextPart, ToolCall
@@ -363,3 +363,31 @@ class CompletedEventStream(EventStream):
             log.exception("recording crashed")
             problem = internal_error()
         return self._on_complete.last_bytes if problem is None else self._collecting.failure(problem)
+
+
+STEPS = "greenroom_steps"
+"""Member with the steps, in a complete message and in deltas; SDKs ignore it."""
+
+
+def step_of(event: InferenceEvent) -> dict[str, Any] | None:
+    """Return the step of an event; None for an event that is none."""
+    match event:
+        case ToolsListed(server, tools, error):
+            names = [tool.name for tool in tools]
+            return {"type": "tools_listed", "server": server, "tools": names, "error": error or None}
+        case ServerCall(ident, server, name, arguments):
+            step = {"type": "call", "id": ident, "server": server, "name": name}
+            return {**step, "arguments": arguments}
+        case ToolResult(ident, _, failed, seconds):
+            return {"type": "result", "id": ident, "output": event.text, "failed": failed, "seconds": seconds}
+    return None
+
+
+def steps_of(parts: Iterable[AnswerPart]) -> tuple[dict[str, Any], ...]:
+    events: list[Any] = []
+    for part in parts:
+        if isinstance(part, ToolsListed):
+            events.append(part)
+        elif isinstance(part, CalledTool):
+            events += [part.call] if part.result is None else [part.call, part.result]
+    return tuple(step for event in events if (step := step_of(event)) is not None)

@@ -31,7 +31,7 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, TextPart, ToolCall
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.wire.anthropic import MessageBody, MessagesRequest, UsageBody

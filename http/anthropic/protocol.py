@@ -1,14 +1,101 @@
-"""Anthropic's protocol as a `WireProtocol`."""
+"""Anthropic's protocol as a `WireProtocol`, its message routes, and the MCP toolsets of a request."""
 
 from __future__ import annotations
 
-from quart import Blueprint
+from functools import partial
+from typing import Any
 
-from greenroom.http.answering.protocols import WireProtocol
+import attrs
+from quart import Blueprint, Response, request
+
+from greenroom.actors.requests.prompt_queries import count_prompt_tokens
+from greenroom.http.answering.answer_request import answer_request
+from greenroom.http.answering.current_request import answer_id, request_client, request_id
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, WireProtocol, described
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.anthropic.message_routes import message_routes, probe_routes
-from greenroom.http.anthropic.message_stream import error_members
+from greenroom.http.answering.server_tools import ServerFinder, loop_of
+from greenroom.http.anthropic.conversation import TOOLSET
+from greenroom.http.anthropic.message_stream import MessageFormatter, asks_to_cache, error_members
+from greenroom.http.anthropic.messages_request import UNSUPPORTED, parse_messages_request
 from greenroom.http.anthropic.models import AnthropicModelFormatter
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
+from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource
+from greenroom.schemas.wire.anthropic import (
+    ANTHROPIC,
+    McpServerParam,
+    MessageBody,
+    MessagesRequest,
+    PromptRequest,
+    ToolParam,
+)
+
+
+def message_routes(services: RouteServices) -> Blueprint:
+    routes = Blueprint("messages", __name__)
+
+    @routes.post("/v1/messages")
+    @described(
+        "Answer a chat in Anthropic's protocol",
+        body=MessagesRequest,
+        converter=ANTHROPIC,
+        answer=MessageBody,
+        media=(JSON, EVENTS),
+        problems=ANSWERED_BY_A_MODEL,
+    )
+    async def messages() -> Response:
+        neutral = partial(
+            parse_messages_request, request_id=request_id(), client=request_client(), betas=_betas()
+        )
+
+        def parse(wire: MessagesRequest, body: JsonObject) -> tuple[InferenceRequest, bool]:
+            return neutral(wire, body), asks_to_cache(body)
+
+        wire, (asked, marked) = await services.read_request(
+            MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True
+        )
+        # The parsed request has its own copy of the messages; holding files twice would waste memory.
+        wire = attrs.evolve(wire, messages=())
+        formatter = MessageFormatter(wire, answer_id("msg_"), request_id(), marked)
+        stream = bool(wire.stream)
+        loop = message_loop(ServerFinder(services), wire)
+        return await answer_request(services, [asked], formatter, stream=stream, loop=loop)
+
+    @routes.post("/v1/messages/count_tokens")
+    @described(
+        "Count the tokens of a prompt", body=PromptRequest, converter=ANTHROPIC, problems=ANSWERED_BY_A_MODEL
+    )
+    async def count_tokens() -> Response:
+        parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
+        _, asked = await services.read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
+        counted = await count_prompt_tokens(services.refs.pool, await services.with_files(asked))
+        return json_response({"input_tokens": counted})
+
+    return routes
+
+
+def _betas() -> str:
+    return ",".join(request.headers.getlist("anthropic-beta"))
+
+
+def probe_routes() -> Blueprint:
+    routes = Blueprint("probes", __name__)
+
+    @routes.get("/api/hello")
+    @described("Greet a client that tests the connection")
+    async def hello() -> Response:
+        return json_response({"message": "hello"})
+
+    @routes.route("/v1/messages/batches", defaults={"_path": ""}, methods=["GET", "POST"])
+    @routes.route("/v1/messages/batches/<path:_path>", methods=["GET", "POST", "DELETE"])
+    @described("Refuse batches", status=None, problems=(501,))
+    async def batches(_path: str) -> Response:
+        detail = "Batches are not served here: send their requests to /v1/messages, many at once if you like."
+        raise ProblemError(Problem(501, "batches_not_supported", detail))
+
+    return routes
 
 
 def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
@@ -23,3 +110,59 @@ ANTHROPIC_PROTOCOL: WireProtocol = WireProtocol(
     mark="anthropic-version",
     name="anthropic",
 )
+
+
+def message_loop(finder: ServerFinder, wire: MessagesRequest) -> ToolLoop | None:
+    """Return the loop of a request's MCP tools; None if it has none.
+
+    A toolset names a server of `mcp_servers`, or one of the settings. A server without a toolset offers what
+    its `tool_configuration` says, as in the first version of this beta.
+
+    Raises:
+        ProblemError: 400 that names the field.
+    """
+    if wire.tool_choice is not None and wire.tool_choice.type == "none":
+        return None
+    servers = {server.name: (index, server) for index, server in enumerate(wire.mcp_servers or ())}
+    sources: list[ToolSource] = []
+    toolsets = [(i, tool) for i, tool in enumerate(wire.tools or ()) if tool.type == TOOLSET]
+    for index, toolset in toolsets:
+        field = f"tools[{index}].mcp_server_name"
+        if not toolset.mcp_server_name:
+            raise missing(field)
+        found = servers.pop(toolset.mcp_server_name, None)
+        limits = _limits(toolset)
+        if found is None:
+            sources.append(finder.of_settings(toolset.mcp_server_name, field, **limits))
+        else:
+            sources.append(_source(finder, found[1], f"mcp_servers[{found[0]}]", limits))
+    for index, server in servers.values():
+        settings = server.tool_configuration or {}
+        if settings.get("enabled") is not False:
+            allowed = settings.get("allowed_tools")
+            names = None if not isinstance(allowed, list) else tuple(map(str, allowed))
+            sources.append(_source(finder, server, f"mcp_servers[{index}]", {"allowed": names}))
+    return loop_of(sources, "mcp_servers")
+
+
+def _source(finder: ServerFinder, server: McpServerParam, field: str, limits: dict[str, Any]) -> ToolSource:
+    if server.url is None:
+        return finder.of_settings(server.name, f"{field}.name", **limits)
+    if not server.name:
+        raise invalid(f"`{field}.name` is empty.", f"{field}.name")
+    token = server.authorization_token
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return finder.of_address(server.name, server.url, f"{field}.url", headers, **limits)
+
+
+def _limits(toolset: ToolParam) -> dict[str, Any]:
+    """Return the tools that a toolset switches on and off."""
+    configs = {name: config for name, config in (toolset.configs or {}).items() if isinstance(config, dict)}
+    if _is_on(toolset.default_config, default=True):
+        return {"refused": tuple(name for name in configs if not _is_on(configs[name], default=True))}
+    return {"allowed": tuple(name for name, config in configs.items() if _is_on(config, default=False))}
+
+
+def _is_on(config: JsonObject | None, *, default: bool) -> bool:
+    enabled = (config or {}).get("enabled")
+    return default if not isinstance(enabled, bool) else enabled

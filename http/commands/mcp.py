@@ -12,7 +12,7 @@ import trio
 
 from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.streams import for_line, for_terminal
-from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, TextPart
 from greenroom.schemas.protocols.tools_protocol import (
     CallTool,

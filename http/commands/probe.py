@@ -43,8 +43,7 @@ def command(
       greenroom probe ~/models/Qwen3-4B-4bit
       greenroom probe mlx-community/Qwen3-4B-4bit --json
     """
-    from greenroom.actors.store.database_file import MEMORY
-    from greenroom.actors.store.live_servers import has_server
+    from greenroom.actors.store.database_file import MEMORY, has_server
     from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start, locate_database

@@ -8,10 +8,11 @@ decompression bomb.
 
 from __future__ import annotations
 
+import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from werkzeug.datastructures import Headers
 
@@ -165,24 +166,29 @@ def _codings() -> Mapping[str, tuple[Callable[[], Frame], int]]:
         "gzip": (partial(_ZlibFrame, 16 + zlib.MAX_WBITS), largest),
         "deflate": (partial(_ZlibFrame, zlib.MAX_WBITS), largest),
     }
-    return {"zstd": (_zstd_frame, 1 << ZSTD_WINDOW_LOG), **plain} if _zstd_errors() else plain
+    return {"zstd": (_zstd_frame, 1 << ZSTD_WINDOW_LOG), **plain} if zstd_library() else plain
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    return (zlib.error, *_zstd_errors())
+    zstd = zstd_library()
+    return (zlib.error, zstd.ZstdError) if zstd else (zlib.error,)
 
 
 def _zstd_frame() -> Frame:
-    from greenroom.http.guard.zstd_library import zstd
+    zstd = zstd_library()
+    frame: Frame = zstd.ZstdDecompressor(
+        options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
+    )
+    return frame
 
-    return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
 
-
-@cache
-def _zstd_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of zstd; none if it is not installed."""
+def zstd_library() -> Any:
+    """Return the module, which the standard library has from Python 3.14 on; None if it is not installed."""
     try:
-        from greenroom.http.guard.zstd_library import zstd
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
     except ImportError:
-        return ()
-    return (zstd.ZstdError,)
+        return None
+    return zstd

@@ -12,7 +12,7 @@ import attrs
 from quart import Blueprint, Response
 
 from greenroom.http.answering.answer_request import answer_request
-from greenroom.http.answering.collecting import CollectedChoice
+from greenroom.http.answering.collecting import STEPS, CollectedChoice, step_of, steps_of
 from greenroom.http.answering.current_request import request_client, request_id
 from greenroom.http.answering.event_stream import TellsNews
 from greenroom.http.answering.explanation_body import explanation_body
@@ -20,7 +20,6 @@ from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, JSON, LINES, described
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.answering.server_tools import ServerFinder
-from greenroom.http.answering.tool_steps import STEPS, step_of, steps_of
 from greenroom.http.encoding.encoding import finite_logprob, json_bytes, timestamp
 from greenroom.http.ollama.request import (
     UNSUPPORTED,
@@ -42,7 +41,7 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, ToolCall
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem

@@ -9,9 +9,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.http.answering.collecting import CollectedChoice
+from greenroom.http.answering.collecting import STEPS, CollectedChoice, step_of, steps_of
 from greenroom.http.answering.event_stream import news_members
-from greenroom.http.answering.tool_steps import STEPS, step_of, steps_of
 from greenroom.http.answering.tools import TextInputReader, text_of
 from greenroom.http.encoding.encoding import json_ascii, json_string
 from greenroom.http.openai.chunk_stream import (
@@ -31,7 +30,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     ToolCallDelta,
 )
-from greenroom.schemas.events.tool_events import ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.problems import invalid, missing
 from greenroom.schemas.wire.openai_answers import ChatChoice, ChatCompletion, ChatMessage, is_sent

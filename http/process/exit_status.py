@@ -1,9 +1,10 @@
-"""Exit statuses of `greenroom` (`notes/exit-statuses.md`), and the line that tells an error."""
+"""Exit statuses of `greenroom` (`notes/exit-statuses.md`), the line of an error, and a closed terminal."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from enum import Enum, IntEnum
 from pathlib import Path
@@ -76,3 +77,22 @@ def program_name() -> str:
         return NAME
     path = os.path.relpath(started)
     return path if not path.startswith("..") else str(started.absolute())
+
+
+class Terminal:
+    """The terminal at which this process was started; none if the process ignores its end, as under nohup."""
+
+    def __init__(self) -> None:
+        self._watched = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
+
+    @property
+    def is_gone(self) -> bool:
+        return self._watched and not _has_terminal()
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True

@@ -24,7 +24,7 @@ from greenroom.http.responses.echo import make_echo
 from greenroom.http.responses.item_bodies import stored_items
 from greenroom.http.responses.response_stream import ResponseFormatter
 from greenroom.http.responses.tools import check_tools, parse_tool_choice, parse_tools
-from greenroom.schemas.events.tool_events import ServerCall
+from greenroom.schemas.events.result_events import ServerCall
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import (
     EFFORTS,

@@ -19,7 +19,7 @@ from greenroom.http.answering.explanation_body import explanation_body, sign
 from greenroom.http.answering.tools import text_of
 from greenroom.http.encoding.encoding import json_ascii, token_logprobs
 from greenroom.schemas.events.events import Admitted, Finished, TokenLogprob
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import JsonObject, TextPart, ToolCall
 from greenroom.schemas.problems import Problem

@@ -21,7 +21,7 @@ from greenroom.http.encoding.encoding import (
     json_string,
     token_logprobs,
 )
-from greenroom.http.responses.mcp_events import own_tool_events
+from greenroom.http.responses.mcp_items import own_tool_events
 from greenroom.http.responses.response_object import (
     CallKinds,
     ItemStatus,
@@ -49,7 +49,7 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ToolCall
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted

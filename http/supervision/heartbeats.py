@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from greenroom.actors.core.worker_thread import Activity
-from greenroom.http.supervision.beat import Beat, Inheritance, Stage
-from greenroom.http.supervision.systemd import Systemd
+from greenroom.http.supervision.beat import Beat, Inheritance, Stage, Systemd
 
 if TYPE_CHECKING:
     import trio

@@ -20,8 +20,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from greenroom.http.media.audio import AUDIO_FORMATS, Task, Transcript, language_code, plain_text
 from greenroom.http.media.audio_encoder import AudioEncoder, complete_wav_header
 from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.terminal.answer_lines import ServerAnswers, given, open_answers, progress_of
 from greenroom.http.terminal.chosen_server import ChosenServer
-from greenroom.http.terminal.server_answers import ServerAnswers, given, open_answers, progress_of
 from greenroom.http.terminal.streams import try_print, whole_file
 from greenroom.schemas.events.events import PromptProgress, Usage
 from greenroom.schemas.events.result_events import AudioChunk, Recording, Segment, Word

@@ -1,4 +1,4 @@
-"""The accept loop: it isolates crashes of connections, and closes all connections on shutdown."""
+"""The accept loop: it isolates and logs crashes of connections, and closes all of them on shutdown."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from typing import Any
 
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.logging import Logger
 from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework
+from hypercorn.typing import ASGIFramework, ResponseSummary, WWWScope
 from hypercorn.utils import repr_socket_addr
 
 from greenroom.http.transport.bound_sockets import bind_sockets
 from greenroom.http.transport.connection import LINGER, Connection, discard
 from greenroom.http.transport.http11 import ServerConfig
+from greenroom.http.transport.request_connection import ANSWERED, log_fields_of
 from greenroom.http.transport.request_head import NO_RECORDS, ClosingResponses, client_of_head
-from greenroom.http.transport.server_log import ServerLog
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.http.transport.tls import Certificates, TlsStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
@@ -389,3 +391,63 @@ class SpareDescriptor:
                 self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 self._descriptor = None
+
+
+PROBE_PATHS = ("/health", "/livez", "/readyz")
+"""Paths of health probes, which arrive every few seconds and are logged at debug."""
+
+_OF_STRANGERS = (401, 429)
+"""Statuses of requests without a valid key, whose line tells where they come from."""
+
+
+class ServerLog(Logger):
+    """Hypercorn's logger on top of structlog."""
+
+    def __init__(self, config: Config) -> None:
+        # The base class would open its own handlers.
+        pass
+
+    async def access(self, request: WWWScope, response: ResponseSummary | None, request_time: float) -> None:
+        """Log a request that was answered, or whose client disconnected first (then `response` is None).
+
+        Some clients disconnect as soon as they have the end, before the protocol knows that it was sent.
+        """
+        state, client = request["state"], request.get("client")
+        was_answered = response is not None or state.get(ANSWERED)
+        fields = {
+            "method": request.get("method"),
+            "path": request["path"],
+            "status": None if response is None else int(response["status"]),
+            "ms": round(request_time * 1000, 1),
+            "request_id": state.get("request_id"),
+            **log_fields_of(state),
+        }
+        if client and fields["status"] in _OF_STRANGERS:
+            fields["address"] = client[0]
+        write = log.warning if (fields["status"] or 0) >= 500 else log.info
+        write = log.debug if request["path"] in PROBE_PATHS else write
+        write("request answered" if was_answered else "client disconnected", **fields)
+
+    async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.critical(message, **kwargs)
+
+    async def error(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.error(message, **kwargs)
+
+    async def warning(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.warning(message, **kwargs)
+
+    async def info(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.info(message, **kwargs)
+
+    async def debug(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.debug(message, **kwargs)
+
+    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
+        log.exception(message, **kwargs)
+
+    async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
+        log.log(level, message, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)

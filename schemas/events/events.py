@@ -16,8 +16,7 @@ from typing import Any, Literal
 import attrs
 
 from greenroom.schemas.events.explanation import Explanation
-from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, Vector
-from greenroom.schemas.events.tool_events import ToolEvent
+from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, ToolEvent, Vector
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import Problem
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.events.tool_events import ServerCall
+from greenroom.schemas.events.result_events import ServerCall
 from greenroom.schemas.messages.messages import Tool
 from greenroom.schemas.settings.tool_servers import ALWAYS, NEVER, ToolServer
 

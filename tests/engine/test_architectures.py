@@ -9,7 +9,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.kv_cache import batching, caches
+from greenroom.engine.kv_cache import caches
+from greenroom.engine.kv_cache import caches as batching
 from greenroom.engine.loading.invariance_check import distance
 from greenroom.engine.text.scheduler.prefill_policy import PrefillRequest
 from greenroom.engine.text.scheduler.prefill_runner import PrefillRunner

@@ -36,7 +36,7 @@ REACHED = {
     "llguidance": ("engine/grammar/c_interface.py", "ctypes.Structure"),
     "mlx": ("engine/resources/device_errors.py", r"\[METAL\]"),
     "mlx-audio": ("engine/sound/speech/abilities.py", ".tts.models."),
-    "mlx-embeddings": ("engine/encoding/load_encoder.py", "mlx_embeddings.utils"),
+    "mlx-embeddings": ("engine/encoding/embedding_model.py", "mlx_embeddings.utils"),
     "mlx-lm": ("engine/tokenizer/reading_in_pieces.py", "setattr(tokenizer_utils, name"),
     "mlx-vlm": ("engine/catalog/kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
     "quart": ("http/transport/request_connection.py", "class FlowControlledRequest(TrioRequest)"),

@@ -10,8 +10,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import prefills_alone
-from greenroom.engine.kv_cache.caches import GROWTH_STEP, Cache
+from greenroom.engine.kv_cache.caches import GROWTH_STEP, Cache, prefills_alone
 from greenroom.engine.resources.device_errors import raise_unless_own
 from greenroom.engine.text.batch_cache import PrefilledSequences
 from greenroom.engine.text.kv_memory import KvMemory

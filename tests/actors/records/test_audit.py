@@ -19,10 +19,9 @@ import trio
 
 from greenroom.actors.core.worker import HANG_TIMEOUT, Workers
 from greenroom.actors.records.audit import MAX_ROWS, MAX_TEXT, REFUSED_SHARE, AuditBook, AuditWriter
-from greenroom.actors.store.audit_table import AuditTable
 from greenroom.actors.store.connection import PAGE, Capacity, Connection
 from greenroom.actors.store.store import Store
-from greenroom.actors.store.tables import ask_store
+from greenroom.actors.store.tables import AuditTable, ask_store
 from greenroom.schemas.events.events import Timing, Usage
 from greenroom.schemas.protocols.model_protocol import RequestEnded
 from greenroom.schemas.settings.settings import Settings

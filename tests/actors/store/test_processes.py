@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.actors.store.connection import Connection
-from greenroom.actors.store.live_servers import has_server
+from greenroom.actors.store.database_file import has_server
 from greenroom.actors.store.tables import Tables
 from greenroom.schemas.stored import StoredResponse
 from greenroom.tests.support.actors.store_process import LARGE, StoreProcess, store_process

@@ -19,7 +19,7 @@ from greenroom.actors.tools.conversation import ToolConversation
 from greenroom.actors.tools.turn import find_fault, result_message
 from greenroom.api import ConversationOptions, run_conversation
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, ToolCallDelta
-from greenroom.schemas.events.tool_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import parameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest

@@ -19,7 +19,7 @@ import trio.testing
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.tools.tools import Tools
 from greenroom.http.media.fetcher import FetchRules, GuardedNetwork
-from greenroom.schemas.events.tool_events import ToolResult, ToolsListed
+from greenroom.schemas.events.result_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import ImagePart, TextPart
 from greenroom.schemas.protocols.tools_protocol import (
     CallTool,

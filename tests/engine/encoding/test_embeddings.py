@@ -180,4 +180,4 @@ def test_one_file_of_the_product_mentions_it() -> None:
     rooms = ("actors", "engine", "http", "schemas")
     sources = [path for room in rooms for path in (ROOT / room).rglob("*.py")]
     found = [str(path.relative_to(ROOT)) for path in sources if PACKAGE in path.read_text()]
-    assert found == ["engine/encoding/load_encoder.py"]
+    assert found == ["engine/encoding/embedding_model.py"]

@@ -12,7 +12,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import Batching
+from greenroom.engine.kv_cache.caches import Batching
 from greenroom.engine.loading.batching import PIECE, BackgroundCheck
 from greenroom.engine.loading.batching_patches import patch_for_batching
 from greenroom.engine.loading.batching_table import TABLE, CheckResults, as_entry, digest_of

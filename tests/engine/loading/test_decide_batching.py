@@ -13,8 +13,7 @@ import mlx.core as mx
 import pytest
 import structlog
 
-from greenroom.engine.kv_cache.batching import prefills_alone
-from greenroom.engine.kv_cache.caches import can_batch, new_cache
+from greenroom.engine.kv_cache.caches import can_batch, new_cache, prefills_alone
 from greenroom.engine.loading import batching, batching_table
 from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.batching_table import CheckResults

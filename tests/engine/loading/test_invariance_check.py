@@ -8,8 +8,14 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.kv_cache.batching import Batching, new_mergeable_cache, prefills_alone, restrict
-from greenroom.engine.kv_cache.caches import can_batch, new_cache
+from greenroom.engine.kv_cache.caches import (
+    Batching,
+    can_batch,
+    new_cache,
+    new_mergeable_cache,
+    prefills_alone,
+    restrict,
+)
 from greenroom.engine.loading.batching_table import CheckResults
 from greenroom.engine.loading.invariance_check import ROWS, TOKENS, InvarianceCheck, PassCosts
 from greenroom.tests.support.architectures.architectures import make

@@ -17,9 +17,8 @@ from quart_trio import QuartTrio
 
 from greenroom.http.guard import request_body
 from greenroom.http.guard.byte_account import UNCOUNTED_BYTES
-from greenroom.http.guard.content_encoding import MAX_FRAMES, PIECE, BodyDecoder, new_decoder
+from greenroom.http.guard.content_encoding import MAX_FRAMES, PIECE, BodyDecoder, new_decoder, zstd_library
 from greenroom.http.guard.request_body import BODY_BYTES, RequestBodies
-from greenroom.http.guard.zstd_library import zstd
 from greenroom.http.transport.request_connection import RequestConnection
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.setting_groups import MEGABYTE
@@ -27,6 +26,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, running, serving
 
+zstd = zstd_library()
 CHAT = "/v1/chat/completions"
 CODINGS: dict[str, Callable[[bytes], bytes]] = {
     "zstd": zstd.compress,
@@ -85,7 +85,8 @@ def test_several_frames_are_one_body(coding: str) -> None:
 
 def with_a_dictionary() -> bytes:
     samples = [b"a sample of text number %d, as there are many" % number for number in range(2_000)]
-    return zstd.compress(b"a sample of text number 5", zstd_dict=zstd.train_dict(samples, 2_000))
+    data: bytes = zstd.compress(b"a sample of text number 5", zstd_dict=zstd.train_dict(samples, 2_000))
+    return data
 
 
 BROKEN: dict[str, tuple[str, bytes, str]] = {

@@ -14,8 +14,7 @@ import trio
 from structlog.testing import capture_logs
 
 from greenroom.actors.core.ref import Ref
-from greenroom.http.guard.key_watch import KeyWatch
-from greenroom.http.guard.keys import KeyRing
+from greenroom.http.guard.keys import KeyRing, KeyWatch
 from greenroom.schemas.settings.caller import Caller, KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel

@@ -15,9 +15,8 @@ import pytest
 import trio
 
 from greenroom.actors.core.worker_thread import Activity
-from greenroom.http.supervision.beat import Beat, parse_beat
+from greenroom.http.supervision.beat import Beat, Systemd, parse_beat
 from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
-from greenroom.http.supervision.systemd import Systemd
 
 INTERVAL = 0.02
 

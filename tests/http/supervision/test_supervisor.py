@@ -32,7 +32,7 @@ from greenroom.http.supervision.supervisor import ParentLog
 from greenroom.http.supervision.beat import SilenceLimits
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.supervision.supervisor import Supervisor
-from greenroom.http.supervision.systemd import Systemd
+from greenroom.http.supervision.beat import Systemd
 
 sockets = [socket.create_server(("127.0.0.1", 0))]
 command = [sys.executable, "-c", sys.argv[1]]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any
 
-from greenroom.engine.kv_cache.batching import Batching
+from greenroom.engine.kv_cache.caches import Batching
 from greenroom.engine.loading.batching_patches import patch_for_batching
 from greenroom.engine.loading.batching_table import TABLE, as_entry, code_digest
 from greenroom.tests.support.architectures.architectures import make, names

@@ -10,8 +10,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.kv_cache.batching import Batching
-from greenroom.engine.kv_cache.caches import Cache
+from greenroom.engine.kv_cache.caches import Batching, Cache
 from greenroom.engine.loading.invariance_check import distance
 from greenroom.tests.support.architectures.architecture_fields import VOCABULARY
 

@@ -17,7 +17,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import System, open_system
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import closing_responses, create_app_with, error_shapes, web_sockets
-from greenroom.http.guard.key_watch import KeyWatch
+from greenroom.http.guard.keys import KeyWatch
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.request_head import ClosingResponses
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT
