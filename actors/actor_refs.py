@@ -16,18 +16,7 @@ from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 
 @attrs.frozen
 class ActorRefs:
-    """References to a system's actors.
-
-    Args:
-        pool: Pool of models, for inference requests.
-        store: Store of everything that outlives its request.
-        responses: Actor that generates responses and stores them.
-        downloads: Actor that fetches models from the hub.
-        tools: Actor that calls tools of MCP servers.
-        inspector: Inspector of the requests; None for none.
-        audit: Writer of the audit; None for none.
-        meter: Meter of the tokens of clients.
-    """
+    """References to a system's actors."""
 
     pool: Ref[PoolMessage]
     store: Ref[StoreMessage]

@@ -23,7 +23,6 @@ def generate(
 
     Args:
         model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
-        values: Generation parameters.
 
     Raises:
         ProblemError: A parameter is out of its range, or a string holds half of a surrogate pair. If the
@@ -48,7 +47,6 @@ async def chat(
 
     Args:
         model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
-        values: Generation parameters.
 
     Raises:
         ProblemError: The request failed.

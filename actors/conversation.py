@@ -34,7 +34,6 @@ class ConversationOptions:
             are no coroutine functions run on a thread.
         servers: Names of MCP servers of the settings; None for all.
         model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
-        parameters: Generation parameters.
     """
 
     max_turns: int = attrs.field(default=10, validator=attrs.validators.ge(1))
@@ -47,13 +46,7 @@ class ConversationOptions:
 
 @attrs.frozen
 class ConversationResult:
-    """The result of a conversation with tools.
-
-    Args:
-        final_message: Text of the last turn.
-        tool_calls_executed: Calls in order, by the tools' own names.
-        turns_taken: Number of generations of the model.
-    """
+    """The result of a conversation with tools."""
 
     final_message: str
     tool_calls_executed: tuple[ToolCall, ...]

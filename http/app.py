@@ -126,8 +126,6 @@ class _Guard:
 
     Args:
         app: Application with the routes that a preflight asks about.
-        respond: Function that makes the response of a problem.
-        requests: Counts of the answered requests.
     """
 
     def __init__(
@@ -145,11 +143,7 @@ class _Guard:
         app.after_request(self._finish)
 
     async def _check(self) -> Response | None:
-        """Admit a request, or answer a preflight.
-
-        Raises:
-            ProblemError: The request is refused.
-        """
+        """Admit a request, or answer a preflight. Raises ProblemError: the request is refused."""
         state = request.scope["state"]
         state["request_id"], state["client_ids"] = new_request_id(), client_ids(request.headers)
         book = None if self._audit is None else self._audit.book

@@ -159,7 +159,6 @@ class AuditRow:
         prompt_tokens, cached_tokens, generated_tokens: Sums over its prompts; None if unknown.
         error: Code of its problem; empty if it had none.
         background: True if it went on after its response.
-        backend: Backend that computed its answer.
         body: Beginning of its body; empty unless the operator lets the audit keep content.
         answer: Beginning of the raw answer; likewise.
     """
@@ -192,10 +191,7 @@ class KeyUsage:
 
     Args:
         day: Date in UTC, as `2026-11-24`.
-        owner: Id of the key.
         requests: Number of its requests, refused and failed ones among them.
-        refused: Number of those that were refused.
-        failed: Number of those that failed or timed out.
         seconds: Seconds of prefill and decoding.
     """
 
@@ -220,9 +216,6 @@ class AuditFilter:
         since: Unix time in seconds, included.
         until: Unix time in seconds, not included.
         owners: Ids of keys; empty for all.
-        model: Public id of the model.
-        status: HTTP status.
-        ending: End of the request.
     """
 
     limit: int = 100

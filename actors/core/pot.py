@@ -14,11 +14,6 @@ def share_left(most: int, held: int, own: int) -> int:
     Alone, it may take all but an eighth, which serves the next one who comes. Beside others nobody may hold
     more than what is then left free, hence at most half: two greedy clients get a third each, and the third
     third serves newcomers. Whoever holds too much keeps it, but gets nothing more.
-
-    Args:
-        most: Size of the pot, in any unit.
-        held: Amount that all hold, the client included.
-        own: Amount that the client holds.
     """
     if held == own:
         return most - most // _KEPT_FOR_NEWCOMERS - held
@@ -29,9 +24,6 @@ class Pot:
     """A number of places or bytes that clients share, each up to its share.
 
     A client is known by its checked key, or by its address: anybody may make up unchecked keys.
-
-    Args:
-        most: Size of the pot.
     """
 
     def __init__(self, most: int) -> None:

@@ -41,11 +41,7 @@ class Ref(Generic[M]):
         self._inbox = inbox
 
     async def tell(self, message: M) -> None:
-        """Send a message without an answer.
-
-        Raises:
-            ActorStopped: The message was not received.
-        """
+        """Send a message without an answer. Raises ActorStopped: the message was not received."""
         await self._send(Envelope(message))
 
     async def stream(self, message: M, into: ReplyStream[Any] | None = None) -> ReplyStream[Any]:

@@ -49,11 +49,7 @@ CPU_PATIENCE = 5
 
 @attrs.frozen
 class WorkersStatistics:
-    """The numbers of threads by state.
-
-    Args:
-        working: Number of lent threads whose jobs have not paused.
-    """
+    """The numbers of threads by state. `working`: number of lent threads whose jobs have not paused."""
 
     lent: int
     idle: int
@@ -64,22 +60,14 @@ class WorkersStatistics:
 
 @attrs.frozen
 class JobEnd:
-    """The end of a job that computes on the device.
-
-    Args:
-        device: Report on the device during the job.
-    """
+    """The end of a job that computes on the device."""
 
     device: DeviceReport = attrs.field(factory=DeviceReport, kw_only=True)
 
 
 @attrs.frozen
 class JobCrashed(JobEnd):
-    """The end of a job by an unexpected exception.
-
-    Args:
-        reason: Exception in one line.
-    """
+    """The end of a job by an unexpected exception."""
 
     reason: str
 

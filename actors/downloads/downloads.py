@@ -272,11 +272,7 @@ class Progressed:
 
 @attrs.frozen(eq=False)
 class Ended:
-    """The end of a fetch.
-
-    Args:
-        result: Folder of the model; None if it was cancelled.
-    """
+    """The end of a fetch. `result`: folder of the model; None if it was cancelled."""
 
     pull: Pull
     result: Path | Problem | None

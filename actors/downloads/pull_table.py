@@ -41,8 +41,6 @@ class Pull:
     Args:
         cancel: Function that ends it; set once it runs.
         told: Time, by `time.monotonic()`, of the last progress sent to its readers.
-        replies: Replies to the clients that wait for it.
-        cancellers: Replies to the clients that have cancelled it.
         attached: True if it is cancelled when no client waits any longer.
         probes: True if the model is to be probed afterwards.
     """

@@ -126,11 +126,7 @@ def want_probe(name: str, *, wanted: bool) -> None:
 
 
 class PulledProbes:
-    """Runs the probes of models that were pulled.
-
-    Args:
-        pool: Pool that runs each probe.
-    """
+    """Runs the probes of models that were pulled."""
 
     def __init__(self, pool: Ref[PoolMessage]) -> None:
         self._pool = pool

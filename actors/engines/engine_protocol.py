@@ -18,11 +18,7 @@ from greenroom.schemas.protocols.model_protocol import PromptContents
 
 @attrs.frozen
 class ModelFolder:
-    """A model with local files and known capabilities.
-
-    Args:
-        id: The model's own id.
-    """
+    """A model with local files and known capabilities."""
 
     id: str
     folder: Path

@@ -38,11 +38,7 @@ log = get_logger()
 
 @attrs.frozen
 class ModelFiles:
-    """A model with local files.
-
-    Args:
-        id: The model's own id.
-    """
+    """A model with local files."""
 
     id: str
     folder: Path
@@ -50,11 +46,7 @@ class ModelFiles:
 
 @attrs.frozen(eq=False)
 class OpenedModel:
-    """A model with local files that can prepare prompts; its weights are not loaded.
-
-    Args:
-        need: Memory that a load needs; nothing if the files do not tell.
-    """
+    """A model with local files that can prepare prompts; its weights are not loaded."""
 
     id: str
     folder: Path
@@ -112,7 +104,6 @@ class Engines:
         """Fetch the model's files if necessary, and those of its draft model, however long that takes.
 
         Args:
-            name: The model's own id.
             report: Callback for the progress of a download, on any thread.
 
         Raises:
@@ -304,8 +295,6 @@ class BrokenModels:
         """Record a failure within that repeats until files change, and raise a recorded one at once.
 
         Args:
-            model: The model's own id.
-            folder: Folder of the model.
             others: Files and folders elsewhere that may be to blame as well.
 
         Raises:

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
     """Create the adapter that prepares a model's requests, on the calling thread.
 
-    Args:
-        system_prompt: System prompt for conversations that have none.
-
     Raises:
         ProblemError: The model cannot be used.
     """

@@ -57,8 +57,6 @@ class ModelList:
     Nothing is read twice while a model's files, and the findings of probes about it, stay the same.
 
     Args:
-        names: Names of the models.
-        probed: Findings of probes.
         residences: Measured memory of the loaded models.
         limits: Function that returns the memory that models may have; None if no device is known yet.
     """
@@ -105,12 +103,7 @@ class ModelList:
             return self._listed
 
     def record_of(self, model: str, detected: CapabilityRecord, folder: Path) -> CapabilityRecord:
-        """Return a model's capability record: as probed for these files, else as detected.
-
-        Args:
-            model: The model's own id.
-            detected: Record that the files suggest.
-        """
+        """Return a model's capability record: as probed for these files, else as detected."""
         from greenroom.engine.catalog.description import with_findings
 
         return with_findings(detected, self._probed.find(model), folder)

@@ -46,11 +46,7 @@ class Residences:
         self._read, self._save = read, save
 
     def begin(self, model: str, folder: Path, settings: Settings, account: MemoryAccount) -> Residence:
-        """Return new measurements for a model that is about to be loaded.
-
-        Args:
-            settings: Settings of the model.
-        """
+        """Return new measurements for a model that is about to be loaded."""
         from greenroom.engine.resources.residence import Residence
 
         self._stamps[model] = _stamp(folder, settings)
@@ -145,9 +141,6 @@ class ProbedModels:
 
         Whether they still apply depends on the model's files (`with_findings`). The first call may read the
         disk.
-
-        Args:
-            model: The model's own id.
         """
         with self._lock:
             if self._read is not None:
@@ -198,11 +191,7 @@ class HeldPrefixes:
         return 0 if self.account is None else self.account.held.nbytes
 
     def drop(self, model: str) -> int:
-        """Drop a model's held prefixes, and hold none at its next unload; return the bytes without waiting.
-
-        Args:
-            model: The model's own id.
-        """
+        """Drop a model's held prefixes, and hold none at its next unload; return the bytes at once."""
         folder, account = self._folders.get(model), self.account
         if account is None or folder is None:
             return 0

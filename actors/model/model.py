@@ -275,31 +275,19 @@ class ImpossibleTransition(Exception):
 
 
 class Lifecycle:
-    """The state of a model.
-
-    Args:
-        state: Initial state.
-    """
+    """The state of a model."""
 
     def __init__(self, state: ModelState = ModelState.IDLE) -> None:
         self.state = state
 
     def to(self, state: ModelState) -> None:
-        """Move to another state.
-
-        Raises:
-            ImpossibleTransition: The table has no such transition.
-        """
+        """Move to another state. Raises ImpossibleTransition: the table has no such transition."""
         if state not in TRANSITIONS[self.state]:
             raise ImpossibleTransition(f"{self.state} to {state}")
         self.state = state
 
     def move(self, state: ModelState, log: Any, **fields: str) -> None:
         """Move to another state, and log that.
-
-        Args:
-            log: Logger of the model.
-            fields: Reason, for an error.
 
         Raises:
             ImpossibleTransition: The table has no such transition.

@@ -323,12 +323,7 @@ _TEXT = (TextDelta, ReasoningDelta)
 
 
 class EventCoalescer:
-    """Reporter of events in order; text deltas wait for `MIN_INTERVAL` since the last report, others do not.
-
-    Args:
-        report: Callback for the events of one or several steps.
-        clock: Monotonic clock in seconds.
-    """
+    """Reporter of events in order; text deltas wait `MIN_INTERVAL` after the last report, others do not."""
 
     def __init__(self, report: Callable[[Events], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._report = report
@@ -359,12 +354,7 @@ INTERVAL = 1.0
 
 
 class SnapshotPublisher:
-    """Publisher of an engine's snapshots, which adds the usage of the requests that have ended.
-
-    Args:
-        report: Callback for snapshots.
-        clock: Monotonic clock in seconds.
-    """
+    """Publisher of an engine's snapshots, which adds the usage of the requests that have ended."""
 
     def __init__(
         self, report: Callable[[EngineSnapshot], None], clock: Callable[[], float] = time.monotonic

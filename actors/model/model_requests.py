@@ -39,7 +39,6 @@ class ModelRequests:
         put: Callback that passes a command to the engine's worker, if there is one.
         on_closed: Callback for the closing of a request's reply; must not block.
         report_end: Callback for the end of a request that an engine was asked to answer; must not block.
-        log: Logger of the model actor.
         records: Records of the requests outside of the log.
     """
 

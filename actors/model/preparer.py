@@ -51,11 +51,7 @@ class PromptPrepared:
 
 @attrs.frozen
 class TokenizerLoopEnded:
-    """The end of the loop.
-
-    Args:
-        problem: Problem that ended the loop; None if it was told to end.
-    """
+    """The end of the loop. `problem`: problem that ended the loop; None if it was told to end."""
 
     problem: Problem | None = None
 

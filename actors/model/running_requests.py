@@ -29,18 +29,14 @@ class RunningRequest:
 
     Args:
         request: Request with an id that is unique among the running ones.
-        request_id: Id known to the client.
         prompt_tokens: Length of the prompt in tokens.
-        choices_left: Number of unfinished choices.
         queued: Time in seconds that it waited before its submission.
         started: Time of its submission, by `time.monotonic()`.
         kept: Command that starts or resumes it in the model's next engine; None while it is in one.
         cancelled: True if its engine has been told to end it.
-        problem: Problem of a failed request.
         reason: Finish reason of its last choice.
         usage: Usage of the finished choices; None if there are none.
         timing: Timing of the choice that finished last.
-        waits: What it waited for before its submission.
         explanation: Explanation of the finished choices; None if there is none.
         charged: Tokens that were charged to its client.
     """

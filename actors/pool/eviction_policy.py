@@ -109,11 +109,7 @@ def next_expiry(state: PoolState) -> float | None:
 
 
 class _Planner:
-    """Decides on waiting models one after another, in the order of their oldest requests.
-
-    Args:
-        state: State of the pool.
-    """
+    """Decides on waiting models one after another, in the order of their oldest requests."""
 
     def __init__(self, state: PoolState) -> None:
         self._state = state
@@ -306,11 +302,7 @@ class _Planner:
 
 
 def commands_of(plan: Plan, models: Mapping[ModelKey, ModelUse]) -> Iterator[tuple[ModelKey, ModelCommand]]:
-    """Yield the commands for a plan, in the order in which to send them, with the models that receive them.
-
-    Args:
-        models: Models as the plan has left them.
-    """
+    """Yield the commands for a plan, in the order to send them, with their receivers."""
     yield from ((key, Unload(models[key].leaving or "ttl")) for key in plan.expired)
     for key, cause in zip(plan.unload, plan.beneficiaries, strict=True):
         yield key, Unload("load given up") if cause is None else Unload("evicted", cause)

@@ -173,11 +173,7 @@ class MemoryReading:
         self._available: int | None = None
 
     def latest(self, now: float) -> MemoryRead:
-        """Return the state of memory.
-
-        Args:
-            now: Present time, by `time.monotonic()`.
-        """
+        """Return the state of memory. `now`: present time, by `time.monotonic()`."""
         if now >= self._expires_at:
             before = self._clock()
             self._available = self._read()

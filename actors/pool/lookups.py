@@ -40,7 +40,6 @@ class CatalogLookups:
     """Lookups of models, two at a time, with a cache of resolved names.
 
     Args:
-        log: Logger of the pool.
         left_out: Names of models whose loads or answers crashed earlier processes; only a request loads them.
     """
 

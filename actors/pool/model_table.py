@@ -59,8 +59,6 @@ class Callbacks:
 
     Args:
         start: Function that creates a model's actor in the given state and starts to supervise it.
-        on_ticket_closed: Callback for a ticket whose reply closes or ends.
-        on_lease_reduced: Callback for a lease that releases slots.
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.

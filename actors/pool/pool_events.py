@@ -125,11 +125,7 @@ class Reported:
 
 @attrs.frozen
 class ActorCrashed:
-    """The crash of a model's actor.
-
-    Args:
-        holds_memory: True if its worker has not released the memory yet.
-    """
+    """The crash of a model's actor. `holds_memory`: True if its worker has not released the memory yet."""
 
     key: ModelKey
     holds_memory: bool

@@ -58,12 +58,7 @@ _CANCELLED = Problem(503, "request_cancelled", "The operator of this server has 
 
 
 class PoolOverview:
-    """Answers to operators' messages about all models, and changes that need no decision of the pool.
-
-    Args:
-        ledger: State and records of the models.
-        memory: Reading of the memory that other programs leave.
-    """
+    """Answers to operators' messages about all models, and changes that need no decision of the pool."""
 
     def __init__(self, ledger: Ledger, memory: MemoryReading) -> None:
         self._ledger = ledger
@@ -86,11 +81,7 @@ class PoolOverview:
         return self._ledger.state.limit
 
     def statuses(self, hung_threads: Mapping[str, int]) -> tuple[ModelStatus, ...]:
-        """Return the status of every model for operators.
-
-        Args:
-            hung_threads: Number of hung threads that have not ended, by model.
-        """
+        """Return the status of every model for operators."""
         records = self._ledger.records
         return tuple(record.status(hung_threads.get(str(record.key), 0)) for record in records)
 

@@ -35,9 +35,7 @@ class ModelUse:
 
     Args:
         state: State last reported by the model.
-        changed: Time of that report.
         tickets: Number of requests that wait for a lease.
-        leases: Number of open leases.
         suspendable: True if it can be unloaded while leases are open.
         suspended: True if it was unloaded or crashed; requests with open leases then wait for its next load.
         paused: True if it admits no new requests because another model waits for its memory.
@@ -57,7 +55,6 @@ class ModelUse:
         granted: Bytes that it was granted for its load; None for `need`.
         shortfall: Bytes that the memory account lacked for it, summed over the load attempts.
         left: Bytes that the account had left for it at the last of these attempts.
-        attempts: Number of these attempts.
         retry_at: Time before which its load is not attempted again.
         short_since: Time since which memory is missing that no model can free; None if none is missing.
         freed: Bytes that other models have freed for its waiting requests.
@@ -261,7 +258,6 @@ class Plan:
 
     Args:
         open: Models whose files are read, since their sizes are unknown.
-        load: Models to load.
         wait: Models that must wait for memory, longest wait first.
         unload: Models to unload for others: without leases, or suspendable.
         beneficiaries: For each model in `unload`, in the same order, the waiting model that needs its memory;

@@ -44,11 +44,7 @@ class WaitingRoom:
 
 
 def send_changes(room: WaitingRoom, now: float) -> None:
-    """Send waiting requests their status if it has changed.
-
-    Args:
-        now: Present time, by `time.monotonic()`.
-    """
+    """Send waiting requests their status if it has changed. `now`: present time, by `time.monotonic()`."""
     for record in room.records:
         for ticket, status in _statuses(record, room, now):
             if status != ticket.status:
@@ -57,11 +53,7 @@ def send_changes(room: WaitingRoom, now: float) -> None:
 
 
 def greet_newcomers(room: WaitingRoom, now: float) -> None:
-    """Send a first status to waiting requests that have none.
-
-    Args:
-        now: Present time, by `time.monotonic()`.
-    """
+    """Send a first status to waiting requests that have none. `now`: present time, by `time.monotonic()`."""
     for record in room.records:
         if all(ticket.status is not None for ticket in record.tickets):
             continue
@@ -169,7 +161,6 @@ def refusal_problem(refusal: Refusal, models: Iterable[ModelUse], allowed: Seque
     """Return the problem for the requests of a refused model.
 
     Args:
-        models: All models that the pool knows.
         allowed: Names and patterns of the models that the client may know of; empty for all.
     """
     model, required, available = refusal.key.model, refusal.required, refusal.available

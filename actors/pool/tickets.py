@@ -133,11 +133,7 @@ class TicketQueue:
         return self._tickets[0].turn if self._tickets else None
 
     def in_turn(self, held: Holdings, now: float) -> list[Ticket]:
-        """Return the tickets in the order in which they will be served.
-
-        Args:
-            held: Slots that clients hold.
-        """
+        """Return the tickets in the order in which they will be served."""
         due = [ticket for ticket in self._tickets if ticket.turn <= now]
         due = _by_share(due, lambda client: client, lambda client: held.of(client)[1])
         due = _by_share(due, address_of, lambda client: held.of(client)[0])
@@ -153,9 +149,6 @@ class TicketQueue:
 
         Without a free slot, that is one whose client holds less than its share of all slots: the engine then
         lets answers of others pause for it.
-
-        Args:
-            held: Slots that clients hold.
         """
         clients = {ticket.client for ticket in self._tickets if ticket.turn <= now}
         short = {client for client in clients if free_slots <= 0 and held.allow(client, 1, slots)}
@@ -200,7 +193,6 @@ class NameFound:
     """A request named a profile, or a list of models. Sent before the model itself, and before any failure.
 
     Args:
-        key: Key with the model's own name.
         profile: Name of the profile; None for none.
         defaults: Generation parameters of the profile.
         replaceable: True if the name means another model, should this one not load.
@@ -218,7 +210,6 @@ class Lease:
     Closing is synchronous, so a lease can be released during a cancellation.
 
     Args:
-        ticket: Request that waited for it.
         release: Callback for each release of slots, of which `slots` are left.
     """
 

@@ -267,7 +267,6 @@ class AuditWriter:
     further rows are dropped and counted.
 
     Args:
-        store: Reference to the store.
         interval: Seconds between two batches; changed only in tests.
 
     Attributes:

@@ -35,14 +35,10 @@ class Inspection:
     Args:
         serial: Number of the request since the start, from 1.
         request_id: Id of the request, as in its `x-request-id`.
-        route: Method and path.
         body: Body of the request as it came, perhaps only its beginning.
         body_bytes: Length of the whole body.
-        model: Public id of the model.
-        prompt: Rendered prompt.
         tokens: Token ids of the prompt.
         outputs: Raw output and its token ids, by choice.
-        events: Events of the answer so far.
         left_out: Events that did not fit.
         state: `running`, `finished`, `failed` or `ended` (refused, or its client has left).
         status: HTTP status; None until it is known.
@@ -100,12 +96,7 @@ class Inspector:
         return self.budget // 4
 
     def begin(self, request_id: str, route: str, body: bytes, body_bytes: int) -> None:
-        """Record a request whose body has arrived.
-
-        Args:
-            body: The body, or its beginning.
-            body_bytes: Length of the whole body.
-        """
+        """Record a request whose body has arrived. `body_bytes`: length of the whole body."""
         record = self._open(request_id)
         kept = body[: self.share // 2]
         record.route, record.body, record.body_bytes = route, bytes(kept), body_bytes

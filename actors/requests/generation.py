@@ -84,7 +84,6 @@ class Generation(RequestEvents):
     for a slot and preparing the prompt overlap.
 
     Args:
-        pool: The pool of the system.
         request: Inference request; its `key` may be an alias, which this object's `key` resolves once known.
             A profile keeps its name here, while the request then has the model's.
         limited: True if it fails once it has waited for the setting `queue_timeout`, as requests without
@@ -276,11 +275,7 @@ Awaited = Literal["loading", "model", "slot", "preparing"]
 
 
 class WaitingTimes:
-    """Sums the seconds of a request's waits.
-
-    Args:
-        clock: Clock in seconds, with any origin.
-    """
+    """Sums the seconds of a request's waits. `clock`: clock in seconds, with any origin."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -58,7 +58,6 @@ class Probing:
 
     Args:
         workers: Threads on which the questions are made and the answers judged.
-        store: Store of the findings.
     """
 
     def __init__(self, engines: Engines, workers: Workers, store: Ref[StoreMessage]) -> None:
@@ -110,11 +109,7 @@ class Probing:
 
 
 async def _answer(pool: Ref[PoolMessage], key: ModelKey, question: Question) -> tuple[InferenceEvent, ...]:
-    """Return the events of the answer to a question.
-
-    Raises:
-        ProblemError: The model did not answer.
-    """
+    """Return the events of the answer to a question. Raises ProblemError: the model did not answer."""
     ident = f"probe-{uuid.uuid4().hex}"
     request = InferenceRequest(ident, key, question.input, question.overrides, priority=PROBE)
     with Generation(pool, request) as generation:
@@ -135,9 +130,6 @@ class ResidencyGuard:
     Unless others use it by then, the block's model is unloaded, also one that was there before: it is opened
     anew, so that it follows what the block has found. Then models that were there before are loaded again,
     unless other requests have changed the models meanwhile. A block that fails leaves its model there.
-
-    Args:
-        key: Model that the block uses.
     """
 
     def __init__(self, pool: Ref[PoolMessage], key: ModelKey) -> None:

@@ -172,9 +172,6 @@ class Subscription:
     """A reader of a run's log, from its beginning, for streaming.
 
     A slow reader costs no memory, since the log belongs to the run.
-
-    Args:
-        on_close: Callback, called once.
     """
 
     def __init__(self, log: EventLog, on_close: Callable[[], None] = lambda: None) -> None:
@@ -239,11 +236,7 @@ class Subscribed(Grant):
 
 
 class ConversationLock(Grant):
-    """A lock on a conversation for one turn.
-
-    Args:
-        release: Callback, called once with the conversation's id.
-    """
+    """A lock on a conversation for one turn. `release`: callback, called once with the conversation's id."""
 
     def __init__(self, conversation: str, release: Callable[[str], None]) -> None:
         self.conversation = conversation

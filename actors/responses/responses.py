@@ -61,14 +61,7 @@ class _Exited:
 
 
 class Responses:
-    """The actor that generates and stores responses; a request only subscribes to a run.
-
-    Args:
-        pool: Reference to the pool of models.
-        store: Reference to the store.
-        tools: Reference to the tools actor.
-        audit: Audit of the requests; None for none.
-    """
+    """The actor that generates and stores responses; a request only subscribes to a run."""
 
     def __init__(
         self,

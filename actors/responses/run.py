@@ -298,11 +298,7 @@ class Runs:
             self._background.give_back(message.request.client)
 
     def lock(self, owner: str, conversation: str) -> ConversationLock:
-        """Lock a conversation for one turn.
-
-        Raises:
-            ProblemError: 409 while another turn holds the lock.
-        """
+        """Lock a conversation for one turn. Raises ProblemError (409) while another turn holds the lock."""
         if (owner, conversation) in self._busy:
             raise ProblemError(conversation_in_use(conversation))
         self._busy.add((owner, conversation))

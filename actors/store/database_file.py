@@ -111,9 +111,6 @@ _STEP = 0.02
 class ServerLock:
     """A server's lock of a database, until it is closed or the process ends.
 
-    Args:
-        database: Path of the database file.
-
     Raises:
         BlockingIOError: Another server has the database.
         OSError: The lock's file cannot be created, or the file system has no locks.

@@ -172,11 +172,7 @@ class ItemsTable:
 
 
 def check_size(*texts: Iterable[str]) -> int:
-    """Return the total number of characters to store.
-
-    Raises:
-        ProblemError: 413: the text is too long.
-    """
+    """Return the total number of characters to store. Raises ProblemError (413): the text is too long."""
     size = sum(len(text) for group in texts for text in group)
     if size > MAX_RECORD:
         raise ProblemError(too_large_to_store(size))

@@ -21,11 +21,7 @@ _OPEN = "revoked is null"
 
 
 class KeysTable:
-    """The keys, by id.
-
-    Args:
-        connection: Connection that nothing else writes through.
-    """
+    """The keys, by id. `connection`: connection that nothing else writes through."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection

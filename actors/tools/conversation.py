@@ -61,13 +61,6 @@ class ToolConversation(RequestEvents):
 
     No lease is held while tools run: each turn is a generation of its own, whose prompt begins with that of
     the turn before. The client's own tools are the client's: a turn that calls them is the last.
-
-    Args:
-        pool: The pool of the system.
-        tools: The tools actor of the system.
-        request: Inference request with one choice and a chat.
-        loop: Tools of this server, and their limits.
-        limited: See `Generation`.
     """
 
     def __init__(

@@ -57,9 +57,6 @@ class Figures:
 class Session:
     """A session with one server, which many requests share; a lost one is not opened again.
 
-    Args:
-        figures: Figures of the sessions before it.
-
     Attributes:
         running: Number of calls that wait for their results.
         is_open: False once it ends, or is lost.
@@ -147,11 +144,7 @@ class Session:
             return self._tools
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> CallAnswer:
-        """Return the result of a call.
-
-        Raises:
-            SessionFailed: There is no result.
-        """
+        """Return the result of a call. Raises SessionFailed: there is no result."""
         self.running += 1
         self.figures.calls += 1
         try:

@@ -43,7 +43,6 @@ class OwnTool:
 
     Args:
         tool: Tool as the model sees it; its name differs from `name` where two servers have one name.
-        name: Name of the tool on its server.
     """
 
     tool: Tool
@@ -59,12 +58,7 @@ class OwnTool:
 def join_tools(
     declared: Sequence[Tool], loop: ToolLoop, lists: Mapping[str, ToolsListed]
 ) -> dict[str, OwnTool]:
-    """Return the tools that this server calls by the name under which the model sees them.
-
-    Args:
-        declared: Tools that the client calls itself.
-        lists: Lists of the servers, by label.
-    """
+    """Return the tools that this server calls by the name under which the model sees them."""
     taken = {tool.name for tool in declared}
     joined: dict[str, OwnTool] = {}
     for tool, function in loop.functions:
@@ -78,11 +72,7 @@ def join_tools(
 
 
 class LoopRules:
-    """The limits of a loop: decides about calls, and makes none.
-
-    Args:
-        choice: The request's choice of tools.
-    """
+    """The limits of a loop: decides about calls, and makes none."""
 
     def __init__(self, choice: ToolChoice, loop: ToolLoop) -> None:
         self._asked_choice = choice
@@ -127,7 +117,6 @@ class Turn:
     """The output of one generation, collected while it streams.
 
     Args:
-        own: Tools that this server calls.
         first_call: Index of the next call of the client's tools.
     """
 
@@ -208,11 +197,7 @@ def _cut(text: str, room: int) -> str:
 
 
 def answers_to(messages: Sequence[Message], added: Mapping[str, Message]) -> tuple[Message, ...]:
-    """Return a conversation with results right behind the calls that they answer.
-
-    Args:
-        added: Results by id of the call.
-    """
+    """Return a conversation with results right behind the calls that they answer."""
     joined: list[Message] = []
     waiting: list[Message] = []
     for message in messages:

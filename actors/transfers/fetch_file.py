@@ -48,7 +48,6 @@ class Origin:
     """The hub that a file comes from.
 
     Args:
-        source: Address of the hub.
         token: The user's token, which no other host gets to see; None if there is none.
         pauses: Seconds before another try, by the number of tries in a row that brought nothing.
     """
@@ -59,13 +58,7 @@ class Origin:
 
 
 class FileTransfer:
-    """The transfer of one file.
-
-    Args:
-        part: The open part of the file.
-        url: Address of the file on the hub.
-        arrived: Callback, after each write and each new beginning.
-    """
+    """The transfer of one file."""
 
     def __init__(
         self,
@@ -234,11 +227,7 @@ class FileTransfer:
 
 
 def _next_address(url: httpx2.URL, location: str) -> httpx2.URL:
-    """Return the address of a redirect.
-
-    Raises:
-        TransferError: It is none, or leaves encryption.
-    """
+    """Return the address of a redirect. Raises TransferError: it is none, or leaves encryption."""
     try:
         following = url.join(location)
     except (httpx2.InvalidURL, ValueError):

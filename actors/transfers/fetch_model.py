@@ -285,11 +285,7 @@ _INTERVAL = 0.2
 
 
 class ProgressMeter:
-    """The progress of a download, reported a few times each second.
-
-    Args:
-        report: Callback for the progress; must not block.
-    """
+    """The progress of a download, reported a few times each second."""
 
     def __init__(self, report: Callable[[DownloadProgress], None]) -> None:
         self._report = report

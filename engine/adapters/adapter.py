@@ -102,7 +102,6 @@ class Adapter(OutputAdapter):
     what no template reveals (`greenroom.engine.catalog.families`).
 
     Args:
-        record: Capability record of the model.
         tokenizer: Copy of the tokenizer that belongs to this adapter's thread.
         settings: Settings; used are `max_context`, `tool_injection`, `explain`, `inspect` and the operator's
             generation parameters.

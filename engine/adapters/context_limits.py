@@ -97,10 +97,6 @@ def system_checkpoint(
     """Return the end of the system message if the template puts it into the first user turn.
 
     Returns None if it has a turn of its own, which `turn_checkpoints` covers.
-
-    Args:
-        text: Rendered prompt.
-        tokens: Token ids of the rendered prompt.
     """
     system = next((message for message in chat.messages if message.role == "system"), None)
     user = next((message for message in chat.messages if message.role == "user"), None)

@@ -54,10 +54,8 @@ class RenderedImage(ImagePart):
     """An image or audio of the model's input, processed for its prompt.
 
     Args:
-        number: Number of the image in its request.
         tokens: Number of its tokens in the prompt.
         processed: Output of the model's processor.
-        medium: Medium of the part.
     """
 
     number: int = attrs.field(kw_only=True)
@@ -82,12 +80,7 @@ def marked_text(content: Sequence[ContentPart], marker: ControlTokenMarker) -> s
 
 
 def with_image_parts(message: TemplateMessage, media: Collection[str]) -> TemplateMessage:
-    """Return a message whose image placeholders are replaced with content parts.
-
-    Args:
-        message: Message with placeholders in its text.
-        media: Media that may be parts.
-    """
+    """Return a message whose image placeholders are replaced with content parts."""
     content = message.get("content")
     parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
     if not any(IMAGE in (part.get("text") or "") for part in parts):
@@ -129,7 +122,6 @@ class MessageConverter:
     """Converts messages into the form that one template takes. Stateless between conversations.
 
     Args:
-        traits: Traits of the template.
         parser: Parser of the model's calls, to render calls that the template cannot show.
         marker: Marker of control tokens in user text.
         forms: Forms of turns that the template does not take unchanged.
@@ -160,7 +152,6 @@ class MessageConverter:
         """Return the conversation for the template.
 
         Args:
-            messages: Messages of the conversation.
             instructions: The server's own text for the system message; it is not marked.
             changes: Changes to the messages that switch the model's reasoning.
 

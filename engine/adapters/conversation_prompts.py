@@ -40,8 +40,6 @@ class EncodedConversation:
     """A tokenized conversation.
 
     Args:
-        chat: Rendered part of the conversation.
-        prompt: Rendered prompt.
         tokens: Token ids of the prompt.
         dropped_messages: Number of oldest messages that were dropped.
         system_prompt: The operator's system prompt used, empty for none; None if the conversation has its
@@ -60,9 +58,7 @@ class ConversationPrompts:
 
     Args:
         tokenizer: Tokenizer of the model.
-        renderer: Renderer of prompts.
         context_length: Limit on prompt and answer together, in tokens.
-        system_prompt: Default system prompt of conversations without one.
         images: Writer of image tokens; None for text models.
     """
 
@@ -86,7 +82,6 @@ class ConversationPrompts:
         """Return a conversation as token ids that fit the context.
 
         Args:
-            chat: Conversation of the request.
             changes: Changes to the prompt that switch the model's reasoning.
             overflow: Handling of conversations that are too long.
             max_tokens: Limit on the answer in tokens. `drop_oldest` leaves that many if possible, but no more
@@ -303,7 +298,6 @@ def outline_prompt(
     Ids of calls are left out, since few templates show them and some clients change them.
 
     Args:
-        sent: Messages of the request.
         rendered: Messages that the template renders: those of the request, or the latest of them, perhaps
             behind a system message of the operator.
         dropped: Number of oldest messages that were left out.

@@ -48,14 +48,7 @@ ChosenBy = Literal["record", "round trip", "response template", "markers", "fami
 
 @attrs.frozen
 class ParserChoice:
-    """The formats of one model's calls and reasoning.
-
-    Args:
-        traits: Traits of the template, without those that the parser could not read back.
-        native_tools: True if the template describes tools.
-        calls_by: Source of the choice of the tool-call parser.
-        reasoning_by: Source of the choice of the reasoning parser.
-    """
+    """The formats of one model's calls and reasoning."""
 
     tool_parser: ToolCallParser
     reasoning_parser: ReasoningParser
@@ -73,15 +66,7 @@ def choose_parsers(
     family: FamilyTraits,
     stop_texts: Collection[str],
 ) -> ParserChoice:
-    """Return the parsers of a model.
-
-    Args:
-        traits: Traits of the model's template; None if it has none.
-        stop_texts: Texts of the tokens that end its turns.
-
-    Raises:
-        LookupError: The record names an unknown parser.
-    """
+    """Return the parsers of a model. Raises LookupError: the record names an unknown parser."""
     turns = RenderedTurns(tokenizer, traits, stop_texts, TOOLS) if traits is not None else None
     reasoning_parser, reasoning_by = _choose_reasoning_parser(record, tokenizer, turns, family)
     marked = detect_tool_parser(tokenizer.chat_template or "", tokenizer.vocab)
@@ -146,11 +131,6 @@ def find_response_template(
     """Return a parser by the response template, if it reads the calls that the chat template shows.
 
     One that does not, or whose result depends on how the text is split, is ignored with a warning.
-
-    Args:
-        turns: Renderer of turns.
-        traits: Traits of the chat template.
-        reasoning_parser: Parser of reasoning.
     """
     spec = getattr(tokenizer.wrapped, "response_template", None)
     if spec is None:

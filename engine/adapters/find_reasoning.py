@@ -31,12 +31,7 @@ USER = "zquser"
 
 @attrs.frozen
 class EffortLevels:
-    """Efforts of a template, with their changes to the prompt.
-
-    Args:
-        efforts: Change to the prompt for each effort.
-        off: Change that switches reasoning off; None if no effort does.
-    """
+    """Efforts of a template, with their changes to the prompt."""
 
     efforts: Mapping[Effort, PromptChanges] = attrs.field(factory=dict)
     off: PromptChanges | None = None
@@ -167,7 +162,6 @@ def find_switches(
     Args:
         render: Renderer of messages with template options.
         source: Source of the template; None if it is code, which may read any option.
-        markers: Markers that open and close reasoning.
         takes_system: True if the template shows a system message.
         known: Switches of the model's family, for templates that reveal none.
     """

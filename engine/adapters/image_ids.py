@@ -101,7 +101,6 @@ class ImageNumbers:
     Equal content always has the same number, and no other image has it, whatever tables say.
 
     Args:
-        messages: Messages of the conversation.
         named: Rows of all tables in the history; the first row for an image or a number wins.
     """
 
@@ -163,7 +162,6 @@ class ReadImages:
 
     Args:
         messages: Messages without tables; for a text model, without media.
-        appendix: Text to append to the answer.
     """
 
     messages: tuple[Message, ...]
@@ -177,8 +175,6 @@ def read_images(messages: tuple[Message, ...], model: str, *, takes_images: bool
     user's last turn; images of earlier turns and in tool results are replaced with text.
 
     Args:
-        messages: Messages of the conversation.
-        model: Name of the model, for errors.
         takes_images: True if the model takes images.
         ids: True if numbers are read from tables and shown to the model, and the answer gets a table.
 

@@ -30,12 +30,9 @@ class MessageQuirks:
         text_beside_calls: True if it shows the text of every turn that calls tools.
         call_head: Template text that precedes the first tool call of a turn and follows assistant text; empty
             if the template shows such text itself or never.
-        text_frame: Texts around that assistant text.
         reasoning_form: Form of past reasoning: a field of its turn, a content part, or text between markers.
             Such text is limited to turns after the last user message, since the template cannot drop it
             later.
-        reasoning_field: Name of the field.
-        reasoning_markers: Markers around reasoning in text.
         call_ids: Form of call ids: any, or `functions.NAME:INDEX`, counted per conversation or per turn.
         system_with_result: True if a system message is shown although a tool result comes last.
         empty_answers: True if assistant turns may be empty.
@@ -67,15 +64,7 @@ def find_message_quirks(
     tool_parser: ToolCallParser,
     reasoning_parser: ReasoningParser,
 ) -> MessageQuirks:
-    """Return the forms of past turns for a template, found by rendering small conversations.
-
-    Args:
-        render: Renderer of messages with the template.
-        source: Source of the template; None if it is code.
-        traits: Traits of the template.
-        tool_parser: Parser of the model's calls.
-        reasoning_parser: Parser of the model's reasoning.
-    """
+    """Return the forms of past turns for a template, found by rendering small conversations."""
     said_nothing = render([_USER, {"role": "assistant", "content": ""}, _LAST])
     began_empty = render([{"role": "user", "content": ""}])
     forms = attrs.evolve(
@@ -273,9 +262,7 @@ def render_turns(
     """Return a conversation as rendered text, with text beside calls in the model's form.
 
     Args:
-        convert: Function that converts the conversation for the template.
         render: Function that renders the converted conversation.
-        forms: Forms of past turns.
         without_content: True if a turn of calls must not have any content.
     """
     messages = convert(forms)

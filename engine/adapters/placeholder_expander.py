@@ -54,10 +54,6 @@ class PlaceholderExpander:
 
     Text between two images is tokenized as the processor does: with one token in place of each image, which
     is expanded afterwards.
-
-    Args:
-        tokenizer: Tokenizer of the model.
-        placeholders: Template text by medium.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, placeholders: Mapping[Medium, Placeholder]) -> None:
@@ -78,10 +74,6 @@ class PlaceholderExpander:
 
     def encode(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
         """Yield the token ids of a prompt, with images expanded.
-
-        Args:
-            prompt: Rendered prompt.
-            chat: Rendered conversation.
 
         Raises:
             ProblemError: 400 if the template does not show all images.
@@ -116,12 +108,7 @@ class PlaceholderExpander:
         return [images[number] for number in numbers]
 
     def spans(self, images: Sequence[RenderedImage], tokens: Sequence[int]) -> tuple[PreparedImage, ...]:
-        """Return the images with the spans of their tokens in a prompt.
-
-        Args:
-            images: Images in the prompt's order.
-            tokens: Token ids of the prompt.
-        """
+        """Return the images with the spans of their tokens in a prompt."""
         prepared = []
         at = 0
         for image in images:

@@ -49,7 +49,6 @@ class RenderedPrompt:
 
     Args:
         text: Prompt text, with control tokens of user text marked.
-        tools: Tools offered to the model.
         opens_reasoning: True if the prompt ends inside reasoning.
         image_parts: Numbers of the images and audio passed to the template as content parts, in order.
     """
@@ -99,7 +98,6 @@ class PromptRenderer:
         system message.
 
         Args:
-            chat: Conversation of the request.
             changes: Changes to the prompt that switch the model's reasoning.
 
         Raises:

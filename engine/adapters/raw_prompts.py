@@ -47,10 +47,6 @@ class RawPrompts:
     def echo(self, raw: RawInput, tokens: Sequence[int]) -> EchoedPrompt | None:
         """Return the prompt to echo to the client; None if no echo is requested.
 
-        Args:
-            raw: Raw input of the request.
-            tokens: Token ids from `encode`.
-
         Raises:
             ProblemError: 400 if the prompt is too long to be scored.
         """

@@ -36,7 +36,6 @@ class PromptChanges:
     """Changes to a prompt that switch reasoning.
 
     Args:
-        options: Template variables.
         system: Text before the system message.
         user: Word after the last user message.
         blank_system: True to replace the template's own system message with an empty one, unless the client
@@ -70,7 +69,6 @@ class ChosenReasoning:
     """The reasoning chosen for a request.
 
     Args:
-        changes: Changes to the prompt.
         may_reason: True if the answer may begin with reasoning.
         notice: Sentence for the client if the model cannot reason as requested; empty if it can, or if
             another of its efforts stands in for the requested one.
@@ -113,7 +111,6 @@ class ReasoningSwitches:
         its lowest effort, if it has efforts.
 
         Args:
-            asked: Reasoning that the request asks for.
             budget: Token budget of the reasoning; 0 switches it off.
             options: The request's own template options, which take precedence.
         """

@@ -26,14 +26,7 @@ if TYPE_CHECKING:
 
 
 class RequestConstraints:
-    """Compiles the constraints of requests, on the thread that prepares prompts.
-
-    Args:
-        tokenizer: Tokenizer of the model.
-        stop_token_ids: Tokens that end a turn.
-        tool_parser: Parser of calls, whose format calls must have.
-        reasoning_parser: Parser of reasoning.
-    """
+    """Compiles the constraints of requests, on the thread that prepares prompts."""
 
     def __init__(
         self,
@@ -59,8 +52,6 @@ class RequestConstraints:
         """Return a matcher of the request's constraints at the start of an answer; None if it has none.
 
         Args:
-            request: Request with the constraints.
-            parameters: Resolved generation parameters of the request.
             opens_reasoning: True if the prompt ends inside reasoning.
             may_reason: True if the answer may begin with reasoning.
 

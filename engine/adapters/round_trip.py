@@ -92,12 +92,7 @@ def read_turn(
 
 
 def find_reasoning_parser(turns: RenderedTurns, likely: str) -> ReasoningParser | None:
-    """Return a parser that reads the reasoning that the template shows; None if there is none.
-
-    Args:
-        turns: Renderer of turns.
-        likely: Id of the parser to try first.
-    """
+    """Return a parser that reads the reasoning that the template shows; None if there is none."""
     for turn in (_REASONING, *(attrs.evolve(turn, reasoning=_REASONING.reasoning) for turn in _FLAT)):
         shown = turns.show(turn)
         if shown is None or "zqthought" not in shown.text:
@@ -116,7 +111,6 @@ class FoundToolParser:
     """A parser that reads calls as a template shows them.
 
     Args:
-        parser: Parser of calls.
         traits: Traits of the template, limited to turns that the parser reads.
         exact: True if nested arguments are read too.
     """
@@ -133,15 +127,7 @@ def find_tool_parser(
     likely: str,
     only: bool = False,
 ) -> FoundToolParser | None:
-    """Return a parser that reads the calls that the template shows; None if there is none.
-
-    Args:
-        turns: Renderer of turns.
-        traits: Traits of the template.
-        reasoning_parser: Parser of reasoning.
-        likely: Id of the parser to try first.
-        only: True to try no other parser.
-    """
+    """Return a parser that reads the calls that the template shows; None if there is none."""
     known = _ordered(_tool_parsers(), likely)
     return find_reader(
         turns,
@@ -159,14 +145,7 @@ def find_reader(
     parsers: Sequence[ToolCallParser],
     reads: Callable[[ToolCallParser, RenderedTurn, Message], bool],
 ) -> FoundToolParser | None:
-    """Return the first parser that reads a turn with calls; None if there is none.
-
-    Args:
-        turns: Renderer of turns.
-        traits: Traits of the template.
-        parsers: Parsers to try.
-        reads: Function that returns whether a parser reads a turn as it was given to the template.
-    """
+    """Return the first parser that reads a turn with calls; None if there is none."""
     if not traits.tool_calls:
         return None
     for turn, exact in (*((turn, True) for turn in _NESTED), *((turn, False) for turn in _FLAT)):
@@ -258,12 +237,7 @@ _REASONING_OPTIONS: tuple[dict[str, Any], ...] = (
 
 @attrs.frozen
 class RenderedTurn:
-    """An assistant turn as a template renders it.
-
-    Args:
-        prompt: Text before the turn.
-        text: Text of the turn, up to the token that ends it.
-    """
+    """An assistant turn as a template renders it. `text`: text of the turn, up to the token that ends it."""
 
     prompt: str
     text: str
@@ -274,7 +248,6 @@ class RenderedTurns:
 
     Args:
         tokenizer: Tokenizer with the template.
-        traits: Traits of the template; turns are converted by them as those of requests are.
         stop_texts: Texts of the tokens that end a turn.
         tools: Tools that the conversation offers, if the template describes tools.
     """

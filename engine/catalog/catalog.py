@@ -39,12 +39,9 @@ class Catalog:
 
     Args:
         models: Hub ids and folders named by the operator; if empty, the demo model is served.
-        demo: Folder of the demo model.
         cache: Hub cache folder; located as huggingface_hub does by default.
         trust_remote_code: Whether models with Python code of their own are listed.
         aliases: Further names and patterns with their models; a model's own name precedes a pattern.
-        profiles: Models by name of profile.
-        model_dirs: Folders of models' folders.
         default: Candidates for the name `default`, which means the first usable one; without any, it means
             the first model.
         allow_downloads: Whether a hub id that is not listed means that model.
@@ -119,11 +116,7 @@ class Catalog:
         return model_not_found(model[:200], [ids[name] for name in near], known)
 
     def of_default(self, without: Collection[str] = ()) -> tuple[CatalogEntry, ...]:
-        """Return the models of the list `default`: in its order those that may load, then the others.
-
-        Args:
-            without: Ids of models to leave out.
-        """
+        """Return the models of the list `default`: in its order those that may load, then the others."""
         listed = self._all()
         ids = dict.fromkeys(model if model in listed else self._written.get(model) for model in self._default)
         chosen = [listed[model] for model in ids if model in listed and model not in without]
@@ -225,10 +218,8 @@ class Names:
     without `:latest`. An alias or a profile means a model, and never another alias.
 
     Args:
-        by_id: Lookup of a model by its id.
         default: Lookup of the model that `default` means.
         aliases: Further names and patterns with the models that they mean.
-        profiles: Models by name of profile.
         written: Ids by the operator's spelling of a model, such as a path.
     """
 
@@ -300,7 +291,6 @@ def find_conflict(models: Iterable[tuple[str, str]], aliases: Aliases, profiles:
     Args:
         models: Ids of the models that the operator named, each with its place.
         aliases: Further names of models.
-        profiles: Names of profiles.
     """
     places: dict[str, str] = {}
     for model, place in models:

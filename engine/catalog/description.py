@@ -121,7 +121,6 @@ def with_findings(
 
     Args:
         detected: Record that the model's files suggest.
-        folder: Folder of the model.
     """
     if probed is None or probed.probe_version != PROBE_VERSION or probed.model_type != detected.model_type:
         return detected

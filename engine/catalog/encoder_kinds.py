@@ -34,11 +34,7 @@ def embedding_modules() -> frozenset[str]:
 
 
 def encoder_kind(folder: Path, config: Mapping[str, Any], architecture: str, name: str) -> ModelType | None:
-    """Return the type of an embedding model or reranker; None for other models.
-
-    Args:
-        name: Name of the model.
-    """
+    """Return the type of an embedding model or reranker; None for other models."""
     module = SAME_CODE.get(architecture, architecture).replace("-", "_")
     encodes = module in embedding_modules()
     if not encodes and text_module(architecture) is None:
@@ -172,11 +168,7 @@ _LONGEST_LABEL = 40
 def why_encoder_is_not_served(
     folder: Path, config: Mapping[str, Any], architecture: str, name: str
 ) -> str | None:
-    """Return the purpose of an encoder that neither embeds nor ranks; None for any other model.
-
-    Args:
-        name: The model's id.
-    """
+    """Return the purpose of an encoder that neither embeds nor ranks; None for any other model."""
     if _interacts_late(folder, config, architecture):
         return "it makes one vector per token (late interaction)"
     if architecture in _TWO_TOWERS:

@@ -32,10 +32,8 @@ class CatalogEntry:
     """A model that clients can request.
 
     Args:
-        id: Public id.
         folder: Folder of its files; None if they are not downloaded yet.
         created: Unix time in seconds of its configuration file.
-        owned_by: Owner, as reported to clients.
         hub_id: Hub id to download it from; None for a local folder.
         stamp: Fingerprint of its files; empty if they are not downloaded yet.
         profile: Name of the profile through which it was found; None for the model itself.
@@ -60,11 +58,7 @@ def entry_of_folder(folder: Path, model: str) -> CatalogEntry:
 
 
 def entry_of_hub_id(hub_id: str, folder: Path | None, stamp: str | None = None) -> CatalogEntry:
-    """Return the entry of a model from the hub.
-
-    Args:
-        stamp: Fingerprint of its files, if it is known already.
-    """
+    """Return the entry of a model from the hub. `stamp`: fingerprint of its files, if it is known already."""
     created = _modified_at(folder) if folder is not None else 0
     if stamp is None:
         stamp = fingerprint(folder) if folder is not None else ""
@@ -100,11 +94,7 @@ MAX_FOLDERS = 5_000
 
 
 class ModelDirs:
-    """The folders with a config.json within the operator's folders; faults are warned of once.
-
-    Args:
-        dirs: Paths of the folders.
-    """
+    """The folders with a config.json within the operator's folders; faults are warned of once."""
 
     def __init__(self, dirs: Sequence[str] = ()) -> None:
         self._dirs = tuple(Path(os.path.abspath(Path(path).expanduser())) for path in dirs)
@@ -180,11 +170,7 @@ def _is_dir(entry: os.DirEntry[str]) -> bool:
 
 
 class KnownFolders:
-    """The capability records that the files of model folders suggest, kept until the files change.
-
-    Args:
-        trust_remote_code: Whether models with Python code of their own are usable.
-    """
+    """The capability records that the files of model folders suggest, kept until the files change."""
 
     def __init__(self, trust_remote_code: bool = False) -> None:
         self._trust = trust_remote_code
@@ -235,11 +221,7 @@ def why_no_model(model: str) -> str | None:
 
 
 class CachedModels:
-    """The hub's cache folder, with the models that the last scan has found in it.
-
-    Args:
-        cache: Path of the cache folder.
-    """
+    """The hub's cache folder, with the models that the last scan has found in it."""
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache

@@ -105,11 +105,7 @@ def _model_type(
 
 
 def _why_unknown(why: str | None, architecture: str) -> str:
-    """Return the sentence that refuses a model which is not served.
-
-    Args:
-        why: Purpose of the model, if known.
-    """
+    """Return the sentence that refuses a model which is not served."""
     if (why := why or why_audio_is_not_served(architecture)) is not None:
         return f"{why}, which is not served here."
     return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."

@@ -55,11 +55,7 @@ def library_constant(library: str, file: str, name: str) -> Any:
 
 @functools.cache
 def models_of(library: str, folder: str = "models") -> frozenset[str]:
-    """Return the names of a library's packages and files that implement a model.
-
-    Args:
-        folder: Folder within the library.
-    """
+    """Return the names of a library's packages and files that implement a model."""
     root = library_folder(library)
     if root is None or not (root / folder).is_dir():
         return frozenset()
@@ -142,11 +138,7 @@ _HEAD = 2 << 20
 
 
 def speaking_architecture(folder: Path, config: Mapping[str, Any], name: str) -> str | None:
-    """Return mlx-audio's name for a language model that speaks; None for a model that writes.
-
-    Args:
-        name: The model's id.
-    """
+    """Return mlx-audio's name for a language model that speaks; None for a model that writes."""
     backbone = config.get("model_type")
     if backbone not in _BACKBONES:
         return None

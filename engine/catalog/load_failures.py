@@ -31,7 +31,6 @@ def named_failures(
     """Convert any exception of foreign code within, even `exit()` and Rust panics, into a problem.
 
     Args:
-        folder: Folder of the model.
         model: Name of the model in errors; by default the folder's name.
         part: Part of the model created within, as in "its tokenizer".
         passing: Exception types to re-raise unchanged.
@@ -165,8 +164,6 @@ def library_missing(model: str, module: str, install: str = "") -> Problem:
     """Return the 501 problem for a missing library.
 
     Args:
-        model: Name of the model.
-        module: Module that cannot be imported.
         install: Command that installs it; by default `pip install` of its package.
     """
     top = module.partition(".")[0]

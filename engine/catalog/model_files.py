@@ -163,11 +163,7 @@ def _too_large(name: str, limit: int) -> str:
 
 
 def read_json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file.
-
-    Raises:
-        ValueError: One sentence that describes the fault.
-    """
+    """Return the JSON object in a file. Raises ValueError: one sentence that describes the fault."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise ValueError(f"{path.name} does not hold a JSON object")
@@ -175,11 +171,7 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """Return the JSON value in a file.
-
-    Raises:
-        ValueError: One sentence that describes the fault.
-    """
+    """Return the JSON value in a file. Raises ValueError: one sentence that describes the fault."""
     try:
         limit = limit_of(path.name) or MAX_LISTING_BYTES
         return json.loads(read_regular(path, min(limit, MAX_LISTING_BYTES)))

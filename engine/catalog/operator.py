@@ -19,9 +19,6 @@ MAX_BYTES = 1_000_000
 def system_prompt_of(model: str, settings: Settings) -> str:
     """Return a model's system prompt: its own, else the common one; empty if there is none.
 
-    Args:
-        model: Name of the model.
-
     Raises:
         ProblemError: 503 if its file cannot be read.
     """
@@ -90,11 +87,7 @@ def _files(settings: Settings) -> Iterable[tuple[str, str, int]]:
 
 
 def with_operators_parsers(record: CapabilityRecord, settings: Settings, model: str) -> CapabilityRecord:
-    """Return a model's record with the parsers that the operator configured for it, if any.
-
-    Args:
-        model: Name of the model.
-    """
+    """Return a model's record with the parsers that the operator configured for it, if any."""
     own = settings.of_model(model)
     return attrs.evolve(
         record,

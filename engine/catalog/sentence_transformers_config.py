@@ -50,10 +50,7 @@ class Layer:
     """A `Dense` or `LayerNorm` layer after the pooling, with its own weights.
 
     Args:
-        kind: Class name.
         folder: Folder of its config.json and model.safetensors.
-        outputs: Number of output dimensions.
-        activation: Name of the activation function.
     """
 
     kind: str
@@ -68,7 +65,6 @@ class SentenceTransformersConfig:
 
     Args:
         pooling: Pooling of token vectors.
-        layers: Layers after the pooling.
         width: Number of dimensions of an embedding.
         normalized: Whether embeddings have length 1.
         prompts: Prompts that precede texts, by task.

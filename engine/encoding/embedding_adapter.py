@@ -31,7 +31,6 @@ def make_embedding_adapter(
     """Return a model's adapter, around its thread's tokenizer.
 
     Args:
-        model: The model's name.
         max_context: The operator's limit of tokens per text, if any.
 
     Raises:
@@ -49,7 +48,6 @@ class EmbeddingAdapter:
     Args:
         model: The model's name, for errors.
         rows: Tokenization of the model's texts.
-        files: The model's sentence-transformers configuration.
         instructions: The model's prompts, which precede texts.
     """
 
@@ -76,11 +74,7 @@ class EmbeddingAdapter:
         return run_to_end(self.prepare_in_steps(request))
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedTexts]:
-        """Do the same as `prepare_input` in steps.
-
-        Raises:
-            ProblemError: 400 that names the field.
-        """
+        """Do the same as `prepare_input` in steps. Raises ProblemError (400) that names the field."""
         asked = request.input
         if not isinstance(asked, EmbeddingInput):
             raise ProblemError(wrong_kind(self._model, self._kind, asked))
@@ -101,11 +95,7 @@ class EmbeddingAdapter:
         return PreparedTexts(tuple(rows), asked.dimensions, param=asked.param)
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return a text as the model reads it.
-
-        Raises:
-            ProblemError: 400 that names the field.
-        """
+        """Return a text as the model reads it. Raises ProblemError (400) that names the field."""
         if not isinstance(request.input, RawInput):
             raise ProblemError(wrong_kind(self._model, self._kind, request.input))
         return self._rows.inspect(request.input)
@@ -188,7 +178,6 @@ class Instructions:
 
     Args:
         model: The model's name, for errors.
-        prompts: Prompts by name.
         default: Name of the prompt for texts without an input type.
     """
 
@@ -248,10 +237,6 @@ def instructions_of(model: str, files: SentenceTransformersConfig) -> Instructio
 
 @attrs.frozen(eq=False)
 class PreparedTexts(PreparedRows):
-    """One row per text.
-
-    Args:
-        dimensions: Width of the returned vectors; None for all.
-    """
+    """One row per text. `dimensions`: width of the returned vectors; None for all."""
 
     dimensions: int | None = None

@@ -41,14 +41,7 @@ _SMALLEST = 1e-12
 
 
 class EmbeddingModel:
-    """Computes embeddings of rows; implements `greenroom.engine.encoding.rows.RowModel`.
-
-    Args:
-        encode: The encoder.
-        padding: Id of the padding token.
-        files: The model's sentence-transformers configuration.
-        cost: Memory model of a forward pass.
-    """
+    """Computes embeddings of rows; implements `greenroom.engine.encoding.rows.RowModel`."""
 
     def __init__(
         self, encode: Encode, padding: int, files: SentenceTransformersConfig, cost: PassCost
@@ -106,11 +99,7 @@ Encode = Callable[[mx.array, mx.array], mx.array]
 
 
 def hidden_states(model: Any, config: Mapping[str, Any]) -> Encode:
-    """Return the encoder of a loaded model.
-
-    Args:
-        config: Content of config.json.
-    """
+    """Return the encoder of a loaded model."""
     if config.get("model_type") == "gemma3_text":
         return _gemma3(model, config)
     if config.get("model_type") == "llama_nemotron_vl":
@@ -380,11 +369,7 @@ def padding_token(folder: Path, model: Any) -> int:
 
 
 def _check_names(model: Any, folder: Path) -> None:
-    """Check that the files hold every weight.
-
-    Raises:
-        ValueError: A weight is missing.
-    """
+    """Check that the files hold every weight. Raises ValueError: A weight is missing."""
     from mlx.utils import tree_flatten
 
     weights: dict[str, mx.array] = {}

@@ -28,14 +28,7 @@ from greenroom.schemas.settings.settings import Settings
 
 
 class RerankAdapter:
-    """Prepares requests for one model on one thread, without state between them.
-
-    Args:
-        record: The model's capabilities.
-        encoder: The model's tokenizer.
-        form: The model's pair template.
-        context: Limit of tokens per pair.
-    """
+    """Prepares requests for one model on one thread, without state between them."""
 
     def __init__(
         self, record: CapabilityRecord, encoder: PlainEncoder, form: PairTemplate, context: int
@@ -69,14 +62,7 @@ class RerankAdapter:
 def open_rerank_adapter(
     folder: Path, record: CapabilityRecord, settings: Settings, name: str
 ) -> RerankAdapter:
-    """Return the adapter of a model's folder; needs no weights.
-
-    Args:
-        name: The model's name in errors.
-
-    Raises:
-        ProblemError: 503 `load_failed`.
-    """
+    """Return the adapter of a model's folder; needs no weights. Raises ProblemError (503): `load_failed`."""
     from transformers import AutoTokenizer
 
     read_in_pieces()
@@ -120,11 +106,7 @@ _CHARACTERS_AT_ONCE = 65_536
 
 class PairTemplate(Protocol):
     def prefix(self, query: str, instruction: str | None) -> Tokens:
-        """Return the tokens before the document.
-
-        Raises:
-            ProblemError: 400: the model takes no instruction.
-        """
+        """Return the tokens before the document. Raises a 400: the model takes no instruction."""
 
     def document(self, text: str) -> str:
         """Return a document's text as it is tokenized."""
@@ -179,13 +161,7 @@ class PlainEncoder:
 
 
 class PairReader:
-    """Makes the rows of requests, on one thread.
-
-    Args:
-        encoder: The model's tokenizer.
-        template: The model's pair template.
-        context: Limit of tokens per pair.
-    """
+    """Makes the rows of requests, on one thread."""
 
     def __init__(self, encoder: PlainEncoder, template: PairTemplate, context: int) -> None:
         self._encoder = encoder
@@ -404,11 +380,7 @@ _YES_NO = ("qwen3",)
 
 
 def reranker_type(config: Mapping[str, Any]) -> RerankerType:
-    """Return the kind of a reranker.
-
-    Raises:
-        ValueError: Its kind is not supported.
-    """
+    """Return the kind of a reranker. Raises ValueError: its kind is not supported."""
     architecture = str(config.get("model_type"))
     classes = [str(name) for name in config.get("architectures") or ()]
     if architecture in CLASSIFIERS or architecture in CLASSIFIERS.values():

@@ -35,7 +35,6 @@ class CrossEncoder:
 
     Args:
         model: A sequence classifier of mlx-vlm.
-        config: Content of config.json.
         labels: Number of logits per pair: one, or two for irrelevant and relevant.
         batch_bytes: Memory of a pass in bytes without the weights, by rows and width.
     """
@@ -89,7 +88,6 @@ class GenerativeReranker:
     Args:
         model: A model of mlx-lm whose layers all use a plain `KVCache`.
         answers: Ids of the tokens `yes` and `no`.
-        cost: Memory model of a pass.
     """
 
     def __init__(self, model: Any, answers: tuple[int, int], cost: PassCost) -> None:
@@ -223,12 +221,7 @@ _COPIES = 2
 
 
 class PrefixCosts:
-    """Memory model of shared prefixes, measured on a decoder's first token.
-
-    Args:
-        caches: One cache per layer, each with that token.
-        cost: Memory model of a pass.
-    """
+    """Memory model of shared prefixes, measured on a decoder's first token."""
 
     def __init__(self, caches: Sequence[Any], cost: PassCost) -> None:
         self._step: int = caches[0].keys.shape[2]
@@ -254,7 +247,6 @@ class PrefixKV:
         tokens: Token ids of the prefix.
         decoder: The decoder without its LM head, called as `decoder(ids, cache)`.
         caches: One empty cache per layer.
-        costs: Estimate of the memory that prefixes take.
         answer: Function from hidden states at the last tokens to scores.
     """
 

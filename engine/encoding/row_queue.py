@@ -303,7 +303,6 @@ def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
     """Return the memory model of a model's passes on this thread's device.
 
     Args:
-        config: Content of config.json.
         model: The model, whose weights determine the dtype of activations.
     """
     sizes = {**config, **text_config(config)}
@@ -344,11 +343,7 @@ _SHARE_OF_FREE = 0.5
 
 
 class PassMemory:
-    """The memory of one model's forward passes.
-
-    Args:
-        share: The model's share of the memory account.
-    """
+    """The memory of one model's forward passes."""
 
     def __init__(self, share: Share) -> None:
         self.share = share

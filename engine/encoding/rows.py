@@ -73,12 +73,7 @@ class RowModel(Protocol):
         """
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the memory of a forward pass in bytes, without the weights.
-
-        Args:
-            rows: Number of rows.
-            width: Number of tokens of the longest row.
-        """
+        """Return the memory of a forward pass in bytes, without the weights."""
 
 
 def common_beginning(rows: Sequence[Row]) -> int:
@@ -113,11 +108,7 @@ Words are shorter. Longer runs (a million spaces, one endless word) can take a t
 
 
 class TextRows:
-    """Tokenizes whole texts for one model.
-
-    Args:
-        longest: Limit of tokens per text, including special tokens.
-    """
+    """Tokenizes whole texts for one model. `longest`: limit of tokens per text, including special tokens."""
 
     def __init__(self, tokenizer: ChatTokenizer, longest: int) -> None:
         self.longest = longest
@@ -199,11 +190,7 @@ class TextRows:
         return tokens
 
     def inspect(self, raw: RawInput) -> PromptContents:
-        """Return a text as the model reads it.
-
-        Raises:
-            ProblemError: 400: it is too long.
-        """
+        """Return a text as the model reads it. Raises ProblemError (400): it is too long."""
         tokens = self._raw_prompts.encode(raw, may_be_empty=True)
         text = raw.prompt if isinstance(raw.prompt, str) else None
         return contents_of(tokens, text, self._tokenizer, self.longest)

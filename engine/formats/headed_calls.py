@@ -29,7 +29,6 @@ class HeadedCallFormat:
     """A tool-call format in which the function's name precedes JSON arguments.
 
     Args:
-        parser_id: Id of the parser and of the grammar.
         start: Marker that opens a section.
         head: Text before the arguments of a call; `{}` is the name, `{index}` the call's number or, when
             parsed, any id before the name. The parser accepts any white space for line breaks in head and

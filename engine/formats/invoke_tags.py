@@ -22,7 +22,6 @@ class InvokeTags:
     """Parses and renders the elements of one model family.
 
     Args:
-        prefix: Prefix of the element names.
         typed: True if an attribute marks strings; otherwise the tool's schema decides.
     """
 

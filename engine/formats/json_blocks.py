@@ -98,10 +98,8 @@ class JsonBlockFormat:
     """A model family's format of JSON tool-call blocks.
 
     Args:
-        parser_id: Id of the parser and of the grammar.
         markers: Pairs of markers that open and close a block; the end is empty if the JSON value ends the
             block. Rendering uses the first pair; parsing accepts all.
-        shape: Shape of the JSON between the markers.
         key: Key of the rendered arguments; the parser accepts both `arguments` and `parameters`.
         before: Text rendered before the opening marker.
         space: Text rendered behind the opening marker.
@@ -165,8 +163,6 @@ def json_block(shape: Shape, key: str, end: str) -> Body:
     """Return the body of a block of JSON calls, up to and including its end marker.
 
     Args:
-        shape: Shape of the JSON.
-        key: Key of the arguments.
         end: End marker; empty if the JSON value ends the block.
     """
 

@@ -123,22 +123,14 @@ REASONING_PARSERS: dict[str, Callable[[], ReasoningParser]] = {
 
 
 def make_tool_parser(parser_id: str) -> ToolCallParser:
-    """Return a new tool-call parser with that id.
-
-    Raises:
-        LookupError: No parser has that id.
-    """
+    """Return a new tool-call parser with that id. Raises LookupError: no parser has that id."""
     if parser_id not in TOOL_PARSERS:
         raise LookupError(f"no tool parser is called {parser_id!r}; there are {', '.join(TOOL_PARSERS)}")
     return TOOL_PARSERS[parser_id]()
 
 
 def make_reasoning_parser(parser_id: str) -> ReasoningParser:
-    """Return a new reasoning parser with that id.
-
-    Raises:
-        LookupError: No parser has that id.
-    """
+    """Return a new reasoning parser with that id. Raises LookupError: no parser has that id."""
     if parser_id not in REASONING_PARSERS:
         parser_ids = ", ".join(REASONING_PARSERS)
         raise LookupError(f"no reasoning parser is called {parser_id!r}; there are {parser_ids}")
@@ -156,7 +148,6 @@ def detect_tool_parser(template: str, vocabulary: Mapping[str, int] = MappingPro
     Imports mlx-lm if the template has no marker of our own parsers.
 
     Args:
-        template: Source of the chat template.
         vocabulary: Token ids by token; some models name their markers only there.
     """
     return (

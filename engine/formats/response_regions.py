@@ -32,7 +32,6 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
     `take` returns those that `read` and `end` have found, even if they raise.
 
     Args:
-        template: The model's template.
         tools: Offered tools in OpenAI's shape, whose schemas decide the types of arguments.
         budget: Time that the template's expressions may take.
     """
@@ -242,11 +241,7 @@ class BoundedPattern:
         )
 
     def finditer(self, text: str) -> Iterator[Any]:
-        """Return all matches.
-
-        Raises:
-            TimeoutError: The search took too long.
-        """
+        """Return all matches. Raises TimeoutError: the search took too long."""
         return iter(self._budget.spend(lambda limit: list(self._pattern.finditer(text, timeout=limit))))
 
 
@@ -263,7 +258,6 @@ class Region:
     """A whole region between its markers.
 
     Args:
-        raw: Text with its markers.
         value: Its value; None if the content cannot be read.
         closed: False if the text ended before its closing marker.
     """

@@ -52,10 +52,6 @@ class ArgumentSchema:
 def argument_schema(value: Any, root: Any) -> ArgumentSchema:
     """Return an argument's schema, split into strings and other values.
 
-    Args:
-        value: Checked schema of the argument.
-        root: Root schema that references point into.
-
     Raises:
         CannotBeWritten: The schema does not separate strings from other values.
     """

@@ -44,9 +44,7 @@ def json_call(
     """Return the expression of a JSON object with the tool's name and arguments, or of an array of them.
 
     Args:
-        key: Key of the arguments.
         many: True for an array of one or more calls.
-        name_key: Key of the name.
         first: Schemas of properties before the name.
     """
     if any(tool.grammar is not None for tool in tools):
@@ -216,10 +214,7 @@ def named_arguments(
     """Return the expression of named arguments in schema order, separated by commas.
 
     Args:
-        schema: Schema of the arguments.
-        sign: Text between a name and its value.
         value: Function that returns the expression of a schema's values.
-        comma: Expression of the separator.
 
     Raises:
         CannotBeWritten: The schema states more than properties, or a name needs quotes.
@@ -266,7 +261,6 @@ class _Values:
     """Builds grammars of values in Gemma's own form, or as JSON where that form cannot enforce the schema.
 
     Args:
-        text: Builder of the grammar.
         quote: Marker on both sides of a string; nothing is escaped in between.
     """
 

@@ -58,7 +58,6 @@ def call_head(text: GrammarBuilder, head: str, name: str) -> str:
 
     Args:
         head: Template of the head; `{}` is the name, `{index}` the number of the call.
-        name: Name of the tool.
     """
     before, numbered, after = head.format(name, index="\0").partition("\0")
     written = text.fixed_text(before)

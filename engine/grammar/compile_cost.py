@@ -46,10 +46,8 @@ def check_compile_cost(
     """Refuse a checked schema whose compilation takes too much time, memory or stack.
 
     Args:
-        schema: Checked schema.
         targets: Target subschema of each reference, by the value of its `$ref`.
         root: Place of the schema in the request.
-        budget: Budget of steps.
 
     Raises:
         ProblemError: 400 that names the schema.

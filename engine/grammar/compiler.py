@@ -38,13 +38,7 @@ _TOO_LARGE = "unsupported_grammar"
 
 
 class GrammarCompiler:
-    """Compiles constraints into matchers. Used on one thread; its matchers may move to another.
-
-    Args:
-        tokenizer: The model's tokenizer.
-        syntaxes: Syntaxes of calls by parser id.
-        cache: Cache of compiled constraints.
-    """
+    """Compiles constraints into matchers. Used on one thread; its matchers may move to another."""
 
     def __init__(
         self,
@@ -269,12 +263,7 @@ _MAX_NOTICE = 800
 
 @attrs.frozen
 class CallGrammar:
-    """The tool calls that one request allows.
-
-    Args:
-        parallel: True if more than one call is allowed.
-        required: True if at least one call is required.
-    """
+    """The tool calls that one request allows."""
 
     _syntax: CallSyntax
     _tools: tuple[ConstrainedTool, ...]
@@ -330,8 +319,6 @@ def call_grammar(
     """Return the grammar of the calls that a request allows; None if calls are unconstrained.
 
     Args:
-        constraint: Constraint on the request's calls.
-        syntaxes: Syntaxes of calls by parser id.
         alone: True if no other grammar constrains the answer.
         strict_only: True if tools that are not strict accept any object.
 

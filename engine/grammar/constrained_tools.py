@@ -63,11 +63,7 @@ class ConstrainedTool:
         return invalid(detail, self.param, "unsupported_schema")
 
     def schema(self, base: str) -> Any:
-        """Return the schema of the arguments.
-
-        Args:
-            base: JSON pointer of its place in the larger schema.
-        """
+        """Return the schema of the arguments. `base`: JSON pointer of its place in the larger schema."""
         return rebased(self.checked, base)
 
 
@@ -78,10 +74,6 @@ def constrained_tools(
 
     A strict tool's schema is enforced or refused; of others, all that can be enforced is. Strict tools come
     first, so that others cannot use up their budget.
-
-    Args:
-        choice: The request's choice of callable tools.
-        strict_only: True if tools that are not strict accept any object.
 
     Raises:
         ProblemError: 400 for a strict tool whose schema cannot be enforced, or if no tool is callable.
@@ -167,10 +159,6 @@ _MAX_TRIALS: Final = 100
 
 def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], str] | None:
     """Return the 400 for a checked schema that llguidance cannot compile; None if it can.
-
-    Args:
-        schema: Checked schema.
-        param: Path of the schema in the request.
 
     Returns:
         Error that names the place, smallest subschema found to fail, and its keyword if that is known.

@@ -39,8 +39,6 @@ class Definition:
     """A rule or a terminal.
 
     Args:
-        start: Start of its text in the grammar.
-        end: End of its text in the grammar.
         references: Names in its body, each with the number of brackets around it.
         attributes: Names between its own name and the colon, each with the number of brackets around it.
         combines: True if it intersects (`&`) or negates (`~`).
@@ -61,8 +59,6 @@ class GrammarSummary:
 
     Args:
         definitions: Rules and terminals by name.
-        imports: Lines that import terminals.
-        expressions: Regular expressions, with their slashes.
         schemas: Embedded JSON Schemas (`%json`); None for invalid JSON.
         intersections: Number of intersections (`&`).
         embeds: True if it embeds another grammar (`%lark`).
@@ -178,11 +174,6 @@ _PREFIX = "\\u0001"
 
 def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     """Refuse terminals that cannot be compiled within llguidance's limits.
-
-    Args:
-        definitions: Lark definitions that the terminals refer to.
-        names: Terminals, or expressions of terminals.
-        param: Path of the grammar in the request.
 
     Raises:
         ProblemError: 400 that names the field.

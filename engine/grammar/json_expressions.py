@@ -190,7 +190,6 @@ class ExpressionEscaper:
         """Return a class as a Lark expression of one plain character or one escape.
 
         Args:
-            written: Class in brackets.
             run: `+` if several characters in a row may be one token.
         """
         self._classes += 1
@@ -275,7 +274,6 @@ class CharacterClass:
     """The characters that a class matches, grouped by their form in JSON strings.
 
     Args:
-        escaped: Matched characters that JSON escapes.
         plain: True if the class also matches characters that JSON does not escape.
         ascii: Matched characters below U+0080.
     """
@@ -287,14 +285,7 @@ class CharacterClass:
 
 @lru_cache(maxsize=1_024)
 def character_class(expression: str) -> CharacterClass:
-    """Return the matches of a character class.
-
-    Args:
-        expression: Class in brackets, or with flags around it.
-
-    Raises:
-        CannotBeEscaped: llguidance cannot parse the class.
-    """
+    """Return the matches of a character class. Raises CannotBeEscaped: llguidance cannot parse the class."""
     lark = f"start: {as_terminal(expression)}"
     grammar = json.dumps({"grammars": [{"lark_grammar": lark}]})
     matcher = GrammarMatcher.compile(single_bytes(), grammar, limits.parser_limits(limits.GRAMMAR_FUEL))

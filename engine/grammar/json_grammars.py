@@ -52,7 +52,6 @@ class TextGrammar:
     """A client's grammar of a text.
 
     Args:
-        lark: Grammar as the client wrote it.
         escaped: Grammar of the text inside a JSON string; empty if it cannot be rewritten.
         obstacle: Part of the grammar that cannot be rewritten.
         characters: Characters below U+0080 that the text may contain; None if unknown.

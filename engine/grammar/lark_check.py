@@ -25,10 +25,6 @@ from greenroom.schemas.problems import ProblemError, invalid
 def check_lark(grammar: str, param: str) -> None:
     """Refuse a grammar that takes too much time, memory or stack to compile.
 
-    Args:
-        grammar: Lark grammar of the client.
-        param: Path of the grammar in the request.
-
     Raises:
         ProblemError: 400 that names the field: the grammar is too large, refers through too many levels,
             intersects too much, or embeds a schema that cannot be enforced.

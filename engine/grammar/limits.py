@@ -126,7 +126,6 @@ class ConstraintBudget:
         """Charge an amount of a resource.
 
         Args:
-            resource: Resource to charge.
             amount: Amount to charge; it is charged before the work begins, so it may far exceed the rest.
             param: Path of the schema in the request.
 

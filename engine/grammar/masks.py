@@ -186,11 +186,7 @@ class Job:
 
 
 class GrammarThreads:
-    """Runs jobs in order. A thread that hangs is abandoned and replaced.
-
-    Args:
-        count: Number of threads.
-    """
+    """Runs jobs in order. A thread that hangs is abandoned and replaced."""
 
     def __init__(self, count: int) -> None:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()

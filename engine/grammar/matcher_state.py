@@ -41,7 +41,6 @@ class MatcherState:
     """State of an answer under its constraint.
 
     Args:
-        phase: Phase of the answer.
         trigger: Matcher of the markers in this phase's free text.
         position: Matched length of each marker at the end of the text, in bytes.
         grammar: llguidance matcher of a phase under a grammar; it changes with each token.
@@ -50,7 +49,6 @@ class MatcherState:
         tail: Last bytes of the reasoning; before the answer has begun, all text.
         answer_begun: True if the visible answer has begun, so that no reasoning may follow.
         call: Text of the call that is being written, where all calls are required.
-        calls: Texts of the calls before it.
     """
 
     phase: Phase
@@ -184,11 +182,7 @@ class Transitions:
 
 
 def check_grammar(grammar: Any) -> None:
-    """Raise if an llguidance matcher cannot continue.
-
-    Raises:
-        ProblemError: 400 `grammar_too_complex`.
-    """
+    """Raise if an llguidance matcher cannot continue. Raises ProblemError (400): `grammar_too_complex`."""
     if grammar.is_error():
         detail = f"The answer cannot go on under its constraint: {error_of(grammar)}"
         raise ProblemError(Problem(400, "grammar_too_complex", detail, "response_format"))
@@ -216,7 +210,6 @@ class TriggerMatcher:
 
     Args:
         tokenizer: Tokenizer of the token stream.
-        markers: Markers to search for.
         forbidden: Tokens that must not precede a marker, e.g. those that end the answer.
     """
 
@@ -311,10 +304,8 @@ class CompiledConstraint:
         repeats: True if another call may follow a call.
         ends_repeats: True if the answer consists of calls, and ends after one that repeats another.
         call_trigger: Matcher of a call's start in free text.
-        reasoning_end: Matcher of the reasoning's end.
         closing: Token ids that end reasoning over its budget.
         notice: Sentence for the client about what is not enforced; empty if all is.
-        mask_latency: Speed record of its masks.
     """
 
     tokenizer: GrammarTokenizer

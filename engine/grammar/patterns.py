@@ -197,12 +197,7 @@ _MAX_VALUE = 80
 
 @attrs.frozen(eq=False)
 class JsonPath:
-    """A path as a linked chain of segments, so that nested paths share long names.
-
-    Args:
-        segment: Last segment of the path, with its separator.
-        parent: Path of the enclosing value.
-    """
+    """A path as a linked chain of segments, so that nested paths share long names."""
 
     segment: str
     parent: JsonPath | None = None

@@ -26,9 +26,7 @@ class Leaf:
     """Any value, no value, null, a boolean or a reference.
 
     Args:
-        kind: Kind of the shape.
         value: Fixed value of a boolean, or text of a reference.
-        size: Size in nodes.
     """
 
     kind: Literal["any", "none", "null", "boolean", "reference"]
@@ -53,8 +51,6 @@ class Text:
     Args:
         expressions: Number of regular expressions that it must match, its length limits being one.
         branches: Product of their class counts.
-        literal: Fixed text of the string, if any.
-        size: Size in nodes.
     """
 
     expressions: int = 0

@@ -54,7 +54,6 @@ def merge(caches: Sequence[Cache], *, layerwise: bool = False) -> Cache:
     """Merge plain caches into one batched cache, with rows in the same order.
 
     Args:
-        caches: Plain caches, one per row.
         layerwise: True to copy one layer at a time and empty `caches` meanwhile, so that at most one layer is
             in memory twice. The same holds for the functions below.
     """
@@ -180,7 +179,6 @@ def preallocate(cache: Cache, specs: Sequence[Sequence[tuple[int, int, mx.Dtype]
     """Allocate a plain cache for a number of tokens at once, so that it need not grow while it is filled.
 
     Args:
-        cache: Plain cache.
         specs: Heads, width and dtype of the tensors of each layer that keeps all tokens; empty for others.
         tokens: Total number of tokens.
     """
@@ -315,14 +313,7 @@ class Batching:
 
 
 def restrict(model: Any, batching: Batching) -> None:
-    """Allow or forbid batching of a model's rows.
-
-    Existing caches keep their state.
-
-    Args:
-        model: One of mlx-lm's models.
-        batching: Batching that the model supports.
-    """
+    """Allow or forbid batching of a model's rows. Existing caches keep their state."""
     if batching.decode:
         _allow_merging(model)
     else:

@@ -25,7 +25,6 @@ class QuantizingModel:
     """A wrapper of a model that makes quantized caches.
 
     Args:
-        model: Wrapped model.
         kv_bits: Bits per stored number, 4 or 8.
         group_sizes: Group size of each layer, with lists of caches flattened; None leaves a layer
             unquantized.
@@ -60,7 +59,6 @@ def quantize_kv(model: Any, kv_bits: int | None) -> Any:
     the model's attention supports quantized caches.
 
     Args:
-        model: Model to wrap.
         kv_bits: Bits per stored number, 4 or 8; None returns the model unchanged.
     """
     if kv_bits is None:
@@ -203,7 +201,6 @@ def stack(layers: Sequence[QuantizedLayer], rows: Sequence[int]) -> KVTensors | 
     """Return the tensors of several layers stacked as rows, aligned right with the longest.
 
     Args:
-        layers: Layers to stack.
         rows: Number of rows of each layer, which an empty layer does not know.
     """
     like = next((layer.kv_tensors for layer in layers if layer.kv_tensors is not None), None)

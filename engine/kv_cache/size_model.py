@@ -66,11 +66,7 @@ class LayerSpec:
 
 @attrs.frozen
 class CacheSizeModel:
-    """Memory of a model's caches.
-
-    Args:
-        layers: Memory of each layer, with lists of caches flattened.
-    """
+    """Memory of a model's caches. `layers`: memory of each layer, with lists of caches flattened."""
 
     layers: tuple[LayerSpec, ...]
 

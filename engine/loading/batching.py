@@ -119,8 +119,6 @@ class BackgroundCheck:
 
     Args:
         model: Model whose rows are computed alone until more is known.
-        check: Incomplete check of that model.
-        key: Key under which results are stored.
     """
 
     def __init__(self, model: Any, check: InvarianceCheck, key: str) -> None:

@@ -19,11 +19,7 @@ SECONDS = 60.0
 
 
 def examine_machine(device: str) -> MachineReport:
-    """Compute something small on the device of the settings, and return what is found.
-
-    Args:
-        device: Value of the setting `device`.
-    """
+    """Compute something small on the device of the settings, and return what is found."""
     return attrs.evolve(_ask_child(device), hub_cache=str(hub_cache_folder()))
 
 

@@ -83,7 +83,6 @@ class InvarianceCheck:
 
     Args:
         model: Model with its weights in memory, whose caches can be merged unless restricted.
-        results: Results of an earlier check to continue.
         first_pass: Seconds that a pass of one token took.
         clock: Clock in seconds, with any origin.
 

@@ -92,7 +92,6 @@ def check_packing(config: Mapping[str, Any], weights: Collection[str]) -> None:
     """Make sure that mlx-lm can unpack a model's weights.
 
     Args:
-        config: Content of config.json.
         weights: Names of the model's tensors.
 
     Raises:

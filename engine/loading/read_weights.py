@@ -181,7 +181,6 @@ class FileArrays:
         Python reads the bytes into the page cache, from where MLX loads them, on the CPU.
 
         Args:
-            arrays: Arrays to be evaluated.
             between: Callback after each piece, with the fraction read, 0 to 1; may raise.
 
         Raises:
@@ -296,9 +295,6 @@ def recorded_files(is_abandoned: Callable[[], bool] = lambda: False) -> Iterator
 
     GPU commands wait for arrays that are not read yet, and the system kills commands that take several
     seconds. Some models evaluate parts during construction, so files are read before evaluations within, too.
-
-    Args:
-        is_abandoned: Predicate called while files are read within.
 
     Raises:
         LoadAbandonedError: `is_abandoned` returned True during an evaluation within.

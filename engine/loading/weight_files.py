@@ -164,10 +164,6 @@ and a width in numbers that is always accepted."""
 def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
     """Check that a configuration builds nothing far larger than its tensors.
 
-    Args:
-        config: Content of config.json.
-        files: Tensor shapes of each weight file.
-
     Raises:
         ValueError: One sentence with the field and the actual size.
     """

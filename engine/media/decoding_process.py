@@ -19,11 +19,7 @@ _LONGEST_REASON = 100_000
 
 
 class TimeLeft:
-    """Time left for decoder processes.
-
-    Args:
-        seconds: Time left in seconds.
-    """
+    """Time left for decoder processes."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -31,13 +27,7 @@ class TimeLeft:
 
 @attrs.frozen
 class Ended:
-    """The result of a decoder process.
-
-    Args:
-        status: Exit status; None if it ran out of time.
-        written: Its standard output.
-        said: The end of its standard error.
-    """
+    """The result of a decoder process. `status`: exit status; None if it ran out of time."""
 
     status: int | None
     written: bytes = attrs.field(default=b"", repr=False)
@@ -48,9 +38,6 @@ def run_decoder(command: Sequence[str], data: bytes, left: TimeLeft) -> Preparat
     """Run a command line of `DecodingLimits` over a file; yields while it works.
 
     Closing the generator kills the process.
-
-    Args:
-        left: Time left; the time used is subtracted.
     """
     with TemporaryFile() as given, TemporaryFile() as written, TemporaryFile() as said:
         given.write(data)
@@ -107,7 +94,6 @@ class DecodingLimits:
         Args:
             program: A Python file that imports no MLX. It reads the client's file from standard input, and
                 raises ValueError if that file is invalid.
-            arguments: The program's arguments.
         """
         limits = (self.memory, self.seconds, self.descriptors)
         launcher = limited_process.__file__

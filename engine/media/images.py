@@ -38,7 +38,6 @@ class ImageLimits:
         bytes_each: Size of one file in bytes.
         bytes_together: Size of all images, documents and recordings of a request in bytes.
         pixels: Pixels of one image; most phones' sensors have fewer.
-        images: Number of images per request.
         pages: Number of pages per request, over all its documents.
         single: True if the model takes only one image or page, whatever the settings.
     """

@@ -32,13 +32,7 @@ class SeekableFile(Protocol):
 
 @attrs.frozen
 class _Atom:
-    """The position of an atom in its file, in bytes.
-
-    Args:
-        at: Offset of its name.
-        start: Offset of its content.
-        end: Offset of its content's end.
-    """
+    """The position of an atom in its file, in bytes. `end`: offset of its content's end."""
 
     name: bytes
     at: int

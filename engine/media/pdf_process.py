@@ -23,7 +23,6 @@ def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
     """Write every page of a file to standard output.
 
     Args:
-        max_pages: Limit of pages.
         max_pixels: Limit of pixels per page; larger pages are scaled down.
 
     Raises:

@@ -309,11 +309,7 @@ _lock = threading.Lock()
 
 
 class BoundedFile:
-    """A file without a name, with a limit on the bytes read, however often its reader seeks back.
-
-    Args:
-        source: Path or content of the file.
-    """
+    """A file without a name, with a limit on the bytes read, however often its reader seeks back."""
 
     def __init__(self, source: Path | bytes) -> None:
         self._file: BinaryIO
@@ -325,11 +321,7 @@ class BoundedFile:
         self._hidden: tuple[int, ...] = ()
 
     def strip_atoms(self, atoms: Iterable[int]) -> None:
-        """Make atoms of a movie read as free space.
-
-        Args:
-            atoms: Offsets of the atoms' names.
-        """
+        """Make atoms of a movie read as free space."""
         self._hidden = tuple(atoms)
 
     def read(self, size: int) -> bytes:

@@ -24,9 +24,6 @@ class AnswerOrCalls(ToolCallParser):
     """Reads tool calls only when the output starts with one.
 
     Strings in a JSON answer may contain text that looks like a tool call.
-
-    Args:
-        calls: Parser of the family's tool-call format.
     """
 
     def __init__(self, calls: ToolCallParser) -> None:
@@ -92,10 +89,6 @@ class CallsInReasoning:
 
     That is text that starts with a call marker, followed by nothing but calls. The text held back at the end
     depends on the whole reasoning only, never on how it was split.
-
-    Args:
-        parser: Parser of the model's tool calls.
-        tools: Tools offered by the request.
 
     Attributes:
         opening: Pattern of a possible start of a call; text without a match need not be fed while nothing is

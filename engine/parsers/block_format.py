@@ -51,10 +51,6 @@ class BlockFormat(ToolCallParser):
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         """Parse the calls of a block and its end, while it is written or as a whole.
 
-        Args:
-            text: Buffer of the text behind the marker.
-            start: Marker that opened the block.
-
         Raises:
             Unclosed: A whole block ends inside a value.
             Malformed: The block holds no call, or other text besides calls.
@@ -62,10 +58,6 @@ class BlockFormat(ToolCallParser):
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
         """Return the tool calls in a whole block.
-
-        Args:
-            body: Text between the markers.
-            start: Marker that opened the block.
 
         Raises:
             Unclosed: The end marker is inside a value.
@@ -89,7 +81,6 @@ class BlockFormat(ToolCallParser):
         """Return whether the calls of a block without its whole end marker certainly have all arguments.
 
         Args:
-            body: Body of the block.
             rest: Part of the end marker that was written.
         """
         return True
@@ -110,7 +101,6 @@ class BlockEnd:
     All positions count from the start of the block.
 
     Args:
-        start: Marker that opened the block.
         end: Marker that closes the block; empty if the block ends with the text.
         following: Marker of the next block, which ends this one too.
     """
@@ -125,13 +115,7 @@ class BlockEnd:
         self._inside_values: list[int] = []
 
     def find(self, text: str, begin: int, final: bool) -> tuple[int, int] | None:
-        """Return the end of the block's body and the end of the block; None if not found yet.
-
-        Args:
-            text: Text received so far.
-            begin: Start of the block in `text`.
-            final: True if no text follows.
-        """
+        """Return the end of the block's body and the end of the block; None if not found yet."""
         start = begin + self._searched
         at = text.find(self._end, start) if self._end else -1
         if self._following:
@@ -187,12 +171,7 @@ class BlockEnd:
 
 
 class JsonBlockEnd(BlockEnd):
-    """Finds the end of a block without an end marker: the end of its JSON value.
-
-    Args:
-        header: Pattern of the text before the JSON value.
-        new_scanner: Factory of the scanner that follows the JSON value.
-    """
+    """Finds the end of a block without an end marker: the end of its JSON value."""
 
     def __init__(
         self, start: str, header: re.Pattern[str], new_scanner: Callable[[], JsonScanner] = JsonScanner

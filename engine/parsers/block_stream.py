@@ -360,11 +360,7 @@ class StreamedBlock:
             self.state = "refused"
 
     def take_events(self, final: bool) -> list[ParserEvent]:
-        """Return the pending events; end the open call if it cannot continue.
-
-        Args:
-            final: True if no text follows.
-        """
+        """Return the pending events; end the open call if it cannot continue."""
         events = self.text.take_events()
         if self.text.in_call and (final or self.state == "refused"):
             self.text.in_call = False

@@ -66,14 +66,7 @@ def _means_all(header: re.Match[str]) -> bool:
 
 @attrs.frozen
 class MessagePart:
-    """A piece of a message.
-
-    Args:
-        kind: Kind of the message.
-        begins: True for the first part of a message.
-        ends: True for the last part.
-        header: Header of a call, on its first part.
-    """
+    """A piece of a message."""
 
     kind: Kind
     text: str = ""
@@ -86,9 +79,6 @@ class HarmonyMessages:
     """Splits an output into messages.
 
     A marker that is invalid at its position is text of the current message.
-
-    Args:
-        kind: Kind of message that the output starts in.
 
     Attributes:
         openings: Markers that open a header.

@@ -34,11 +34,7 @@ _MAX_DIGITS = 300
 
 
 class OfferedTools:
-    """The tools that may be called, and their arguments.
-
-    Args:
-        tools: Offered tools; None accepts every name.
-    """
+    """The tools that may be called, and their arguments. `tools`: offered tools; None accepts every name."""
 
     def __init__(self, tools: Sequence[Tool] | None) -> None:
         self._any = tools is None
@@ -104,11 +100,7 @@ class OfferedTools:
 
 
 def schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
-    """Return the JSON types that a schema states; empty if it states none.
-
-    Args:
-        root: Root schema that references point into.
-    """
+    """Return the JSON types that a schema states; empty if it states none."""
     if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
         return set()
     named = schema.get("type")

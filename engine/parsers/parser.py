@@ -74,7 +74,6 @@ class ToolCallParser(ABC):
 
         Args:
             tools: Tools offered by the request; calls to others are plain text. None accepts every name.
-            release: Release mode of calls.
         """
 
     def begins_call(self, text: str) -> bool | None:

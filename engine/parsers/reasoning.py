@@ -204,10 +204,6 @@ class AnswerTagsParser(ReasoningParser):
 
     The answer's start marker counts only at its start, the end marker only at its end; elsewhere they are
     text.
-
-    Args:
-        reasoning: Markers that open and close the reasoning.
-        answer: Markers that open and close the answer.
     """
 
     def __init__(self, parser_id: str, reasoning: tuple[str, str], answer: tuple[str, str]) -> None:
@@ -355,11 +351,7 @@ _ALSO_OPENED_BY = {"seed_oss": ("<seed:think><seed:cot_budget_reflect>",)}
 
 
 class NamedReasoningParser(MarkedReasoningParser):
-    """Parses reasoning between the markers of a model family.
-
-    Args:
-        parser_id: Key of `REASONING_MARKERS`.
-    """
+    """Parses reasoning between the markers of a model family. `parser_id`: key of `REASONING_MARKERS`."""
 
     def __init__(self, parser_id: str) -> None:
         start, end = REASONING_MARKERS[parser_id]

@@ -37,8 +37,6 @@ class StreamBuffer:
     """Buffer of a block's text, and of the events of the tool calls parsed from it.
 
     Args:
-        offered: Tools that may be called.
-        text: Initial text.
         end: Marker that closes the block; empty if its JSON value or bracket does.
         cut_end: Start of `end`; any prefix of it may end a whole block that was cut off.
         complete: True if the text is a whole block without its end marker.
@@ -82,11 +80,7 @@ class StreamBuffer:
         return events
 
     def begin_call(self, name: str) -> None:
-        """Emit the start of a call.
-
-        Raises:
-            Malformed: The tool was not offered.
-        """
+        """Emit the start of a call. Raises Malformed: the tool was not offered."""
         # Of a whole block, all calls are known first: one to another tool makes all of it text.
         if not self.complete and not self.offered.accepts(name):
             raise Malformed("tool not offered")

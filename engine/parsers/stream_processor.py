@@ -40,10 +40,8 @@ class StreamProcessor:
 
     Args:
         tool_parser: Parser of the model's tool calls; without offered tools, calls are text.
-        reasoning_parser: Parser of the model's reasoning.
         prepared: Prepared prompt: offered tools, stop strings, and whether to parse and whether reasoning is
             open.
-        new_call_id: Factory of call ids.
         index: Index of the choice that the deltas belong to.
         release: Release mode of calls; `immediate` requires a grammar.
 

@@ -118,9 +118,6 @@ class _JsonCall:
     """Parses one call behind its opening brace.
 
     Arguments that follow the name are copied while they are written; others wait for the name.
-
-    Args:
-        depth: Number of calls around this one.
     """
 
     def __init__(self, text: StreamBuffer, depth: int = 0) -> None:
@@ -215,8 +212,6 @@ class ArgumentTags:
     """The tags around the arguments of a call.
 
     Args:
-        before: Pattern of the text before a value.
-        value_end: End of a value.
         tail: Pattern of the text after the last argument; None if the block's end marker is the tail.
         opening: Pattern of the start of a call (group `name`) or of an argument (group `key`), which may
             show that the value before it has no end tag.
@@ -238,11 +233,7 @@ class ArgumentTags:
 
 
 class TaggedCall:
-    """Parses the arguments of one call and its tail.
-
-    Args:
-        name: Name of the tool.
-    """
+    """Parses the arguments of one call and its tail."""
 
     def __init__(self, text: StreamBuffer, name: str, tags: ArgumentTags) -> None:
         self._text = text

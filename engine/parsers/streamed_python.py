@@ -53,11 +53,7 @@ def read_python_calls(text: StreamBuffer) -> IncrementalParser[None]:
 
 
 def read_python_or_json(text: StreamBuffer, listed: bool = False) -> IncrementalParser[None]:
-    """Parse calls written as Python, or as JSON, which some models write instead.
-
-    Args:
-        listed: True if the JSON may be an array.
-    """
+    """Parse calls written as Python, or as JSON, which some models write instead."""
     character = yield from text.peek()
     if listed and character == "[":
         started = yield from text.match(_BEGUN)

@@ -116,7 +116,6 @@ class ValueEnd:
     """The end of an unquoted value.
 
     Args:
-        tags: End tags, any of which ends the value.
         followers: Texts that may follow the tag after white space; a tag before other text is part of the
             value. Empty if any text may follow.
         exact_followers: Pattern of the followers with their attributes, which decides in a whole block.
@@ -200,11 +199,7 @@ def add_raw_string(text: StreamBuffer, ending: ValueEnd) -> IncrementalParser[No
 
 
 def raw_value(text: StreamBuffer, ending: ValueEnd) -> IncrementalParser[str]:
-    """Return an unquoted value, and read its end tag.
-
-    Raises:
-        Unclosed: The text ends inside the value.
-    """
+    """Return an unquoted value, and read its end tag. Raises Unclosed: the text ends inside the value."""
     pieces: list[str] = []
     yield from _begin_value(text, ending)
     while True:

@@ -37,8 +37,6 @@ class Question:
     """A request of a probe.
 
     Args:
-        input: Input of the request.
-        overrides: Generation parameters.
         prompt: Text of the prompt; empty for models without one.
         city: City for which the model should call the weather tool; empty for other questions.
         thinking: Requested state of the reasoning switch; None if there is none.
@@ -112,13 +110,7 @@ _NO_CALLS = NullToolParser()
 def choose_tool_parser(
     own: ToolCallParser, reasoning: ReasoningParser, answers: Sequence[Answer]
 ) -> ToolCallParser | None:
-    """Return the parser that finds the requested calls; None if no parser does.
-
-    Args:
-        own: Parser that serves the model.
-        reasoning: Parser of the model's reasoning.
-        answers: Answers to the questions for the weather.
-    """
+    """Return the parser that finds the requested calls; None if no parser does."""
 
     def finds(parser: ToolCallParser) -> bool:
         return _in_most(answers, lambda answer: _calls_weather(answer, parser, reasoning))
@@ -135,10 +127,6 @@ def choose_reasoning_parser(own: ReasoningParser, answers: Sequence[Answer]) -> 
 
     The parser that serves the model is kept if it finds any, since a model need not reason about every
     question. Another must find both reasoning and an answer behind it.
-
-    Args:
-        own: Parser that serves the model.
-        answers: Answers for which reasoning was not switched off.
     """
     if any(reasons(answer, own) for answer in answers):
         return own
@@ -202,9 +190,6 @@ def known_capabilities(
     """Return a record with what a model's files and the memory tell, to which a probe adds its findings.
 
     Args:
-        model: The model's own id.
-        record: Record that the files suggest.
-        settings: Settings of this model.
         limit: Bytes that all models may have together; None if unknown.
     """
     kind = record.model_type

@@ -90,11 +90,6 @@ def open_text_probe(
 ) -> TextProbe:
     """Return the probe of a text or vision model; renders its prompts, on the adapter's own thread.
 
-    Args:
-        known: Record without findings of the probe.
-        image: Image to ask about; None for text models.
-        max_tokens: Longest answer in tokens.
-
     Raises:
         ProblemError: The model's template cannot render the questions.
     """
@@ -134,11 +129,7 @@ _TOLERANCE = 1e-3
 
 @attrs.frozen
 class EmbeddingProbe:
-    """The question to a model that embeds: the vectors of two texts.
-
-    Args:
-        known: Record without findings of the probe.
-    """
+    """The question to a model that embeds: the vectors of two texts."""
 
     known: ProbedCapabilities
 
@@ -161,11 +152,7 @@ class EmbeddingProbe:
 
 @attrs.frozen
 class RerankProbe:
-    """The question to a model that ranks: the scores of two documents.
-
-    Args:
-        known: Record to return if the probe finds no fault.
-    """
+    """The question to a model that ranks: the scores of two documents."""
 
     known: ProbedCapabilities
 
@@ -174,11 +161,7 @@ class RerankProbe:
         return (Question(ScoreInput(tuple(("Is the sea calm?", text) for text in _TEXTS))),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
-        """Return the record.
-
-        Raises:
-            ProblemError: A score is not between 0 and 1.
-        """
+        """Return the record. Raises ProblemError: A score is not between 0 and 1."""
         scores = [event.value for event in answers[0].events if isinstance(event, Score)]
         if len(scores) != len(_TEXTS) or not all(0 <= score <= 1 for score in scores):
             raise ProblemError(unusable(self.known.model_id, "its scores are not between 0 and 1"))
@@ -199,11 +182,7 @@ _SECONDS = 1
 
 @attrs.frozen
 class SpeechProbe:
-    """The question to a model that speaks: one word.
-
-    Args:
-        known: Record to return if the probe finds no fault.
-    """
+    """The question to a model that speaks: one word."""
 
     known: ProbedCapabilities
 
@@ -213,11 +192,7 @@ class SpeechProbe:
         return (Question(SpeechInput("Hello.")),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
-        """Return the record.
-
-        Raises:
-            ProblemError: The model remained silent.
-        """
+        """Return the record. Raises ProblemError: the model remained silent."""
         if not any(event.samples for event in answers[0].events if isinstance(event, AudioChunk)):
             raise ProblemError(unusable(self.known.model_id, "it generated no sound"))
         return self.known
@@ -228,10 +203,6 @@ class TranscriptionProbe:
     """The question to a model that transcribes: a second of a changing tone, as long as a word.
 
     Whatever the model hears in it is right, since nobody speaks.
-
-    Args:
-        known: Record to return if the probe finds no fault.
-        recording: File to transcribe, from `write_recording`.
     """
 
     known: ProbedCapabilities

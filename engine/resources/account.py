@@ -27,7 +27,6 @@ class AccountStatistics:
         cached: Bytes of the prefix caches.
         held: Bytes of host memory that unloaded models have left for their next loads.
         peak: Largest sum of `running` and `cached` so far.
-        cached_buffers: Number of buffers in the prefix caches.
     """
 
     weights: int
@@ -121,7 +120,6 @@ class MemoryAccount:
         """Return the bytes that a share's running caches and prefix cache may have; None for no limit.
 
         Args:
-            requester: Share that asks.
             respect_reservations: True to exclude bytes that other shares reserved earlier.
         """
         others = [share for share in self._shares if share is not requester]

@@ -202,11 +202,7 @@ _METAL_PAGE = 16 * 1024
 
 
 def gpu_memory(information: Mapping[str, str | int]) -> int | None:
-    """Return the GPU memory available to a process in bytes; None if the device does not report it.
-
-    Args:
-        information: Device information from MLX.
-    """
+    """Return the GPU memory available to a process in bytes; None if the device does not report it."""
     names = ("max_recommended_working_set_size", "memory_size", "total_memory")
     return next((value for name in names if isinstance(value := information.get(name), int)), None)
 

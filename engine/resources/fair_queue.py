@@ -221,12 +221,7 @@ class ClientShares:
         return len(self._addresses) + sum(map(len, self._clients.values()))
 
     def in_order(self, clients: Iterable[str], costs: Mapping[str, float] | None = None) -> Iterator[str]:
-        """Yield clients in serving order.
-
-        Args:
-            clients: Waiting clients, at least one.
-            costs: See `Shares.in_order`.
-        """
+        """Yield clients in serving order."""
         waiting = _by_address(clients)
         costs = costs or {}
         least = {name: min(costs.get(client, 0.0) for client in own) for name, own in waiting.items()}
@@ -240,7 +235,6 @@ class ClientShares:
 
         Args:
             clients: Clients of the work, the chosen one first; a client may occur several times.
-            cost: Cost of the work in any unit.
         """
         self._addresses.charge(list(map(address_of, clients)), cost)
         for address, names in _by_address(clients).items():

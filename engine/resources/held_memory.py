@@ -11,11 +11,7 @@ import attrs
 
 @attrs.frozen(eq=False)
 class HeldPiece:
-    """A piece of data outside MLX, which any thread may drop.
-
-    Args:
-        nbytes: Size in bytes.
-    """
+    """A piece of data outside MLX, which any thread may drop. `nbytes`: size in bytes."""
 
     content: Any
     nbytes: int

@@ -19,11 +19,7 @@ _POLL_SECONDS = 0.02
 
 
 class StepSemaphore:
-    """Semaphore that bounds concurrent work for requests across all preparing threads.
-
-    Args:
-        count: Number of concurrent holders.
-    """
+    """Semaphore that bounds concurrent work for requests across all preparing threads."""
 
     def __init__(self, count: int) -> None:
         self._free = threading.BoundedSemaphore(count)

@@ -174,7 +174,6 @@ def need_within(account: MemoryAccount, model: str, kind: ModelType, total: int,
     Args:
         model: Name of the model, for a warning if it is loaded alone.
         total: Bytes that it needs.
-        least: Part of these that is certain.
     """
     need = memory_need(kind, total, least, account.limit, account.most)
     if need.alone:
@@ -206,9 +205,6 @@ class ModelLoad:
     """The load of one model, on the thread that the model then belongs to.
 
     Args:
-        folder: Folder of the model.
-        record: Capability record of the model.
-        settings: Settings of the model.
         progress: Callback that takes the fraction of the weights in memory, 0 to 1.
         is_abandoned: Callback between chunks of the weights; returns True to stop the load.
         account: Memory account of the process's models; a new one by default.

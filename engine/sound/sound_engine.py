@@ -58,7 +58,6 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
     may be in progress, their time slices alternate, and a piece's memory is charged while it is in progress.
 
     Args:
-        model: The loaded model.
         share: The model's share of the memory account, charged with the weights.
         max_pieces: Limit of pieces in progress at once.
         expected: Function that returns the expected cost of a request's next piece.
@@ -153,11 +152,7 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         """Compute a time slice; return its events, the last of which is Finished at the request's end."""
 
     def _cost(self, seconds: float) -> float:
-        """Return the cost of a time slice; by default, all slices cost the same.
-
-        Args:
-            seconds: Duration of the slice.
-        """
+        """Return the cost of a time slice; by default, all slices cost the same."""
         return 1.0
 
     def _problem_of(self, error: Exception, request: RequestT) -> Problem:

@@ -24,7 +24,6 @@ class KvMemory:
 
     Args:
         share: This model's share of the account; None for no limit.
-        size_model: Sizes of the model's caches.
         prefix_cache: Prefix cache, evicted in favor of running caches.
         features: Cache of image features and similar, evicted before the prefixes.
 
@@ -65,7 +64,6 @@ class KvMemory:
         Args:
             batches: Bytes of the batches' caches.
             headroom: Bytes of the largest layer.
-            caches: Number of caches.
         """
         under_way = caches + len(self._reservations)
         self.share.buffers.charge_running(under_way * self.size_model.buffers)
@@ -93,7 +91,6 @@ class KvMemory:
         """Reserve memory for a prompt's cache and features, with evictions if needed; return whether it fits.
 
         Args:
-            sequence: Sequence of the prompt.
             tokens: Number of tokens of the prompt and the first decode step.
             chunk_tokens: Number of tokens in the largest prefill chunk.
         """
@@ -207,13 +204,7 @@ class KvMemory:
 
 
 class CachedParts:
-    """A model's prefix cache and feature cache (images and similar); features are evicted first.
-
-    Args:
-        share: Share that is charged with the sum of both.
-        prefix_cache: Prefix cache; None if the model has none.
-        features: Cache of image features and similar; None if the model has none.
-    """
+    """A model's prefix cache and feature cache (images and similar); features are evicted first."""
 
     def __init__(
         self, share: Share, prefix_cache: PrefixCache | None, features: FeatureSource | None

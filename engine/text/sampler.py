@@ -27,11 +27,7 @@ from greenroom.engine.text.sampling_strategies import (
 
 @attrs.frozen(eq=False)
 class _StrategyRows:
-    """Rows sampled with one strategy.
-
-    Args:
-        indices: Indices of these rows; None for all rows.
-    """
+    """Rows sampled with one strategy. `indices`: indices of these rows; None for all rows."""
 
     indices: mx.array | None
     strategy: SamplingStrategy
@@ -46,7 +42,6 @@ class Sampler:
     """Sampler for a fixed set of rows; replaced when rows are added or removed.
 
     Args:
-        rows: Sampling parameters by row.
         positions: Number of tokens that each row has sampled before.
         histories: Tokens by row, for rows with penalties.
         steps_ahead: Number of steps for which noise is generated at once.

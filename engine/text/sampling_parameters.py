@@ -106,7 +106,6 @@ class LogitsProcessors:
     The result depends only on a row's own settings and tokens, not on its neighbours.
 
     Args:
-        rows: Sampling parameters by row.
         positions: Number of tokens that each row has sampled before.
         histories: Tokens by row, which grow as they are read; None for a row whose token is never read.
     """

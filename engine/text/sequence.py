@@ -36,13 +36,11 @@ class SequenceMetrics:
 
     Args:
         cached_tokens: Prompt tokens restored from the prefix cache.
-        disk_tokens: Those of them that were read from disk.
         known_tokens: Prompt tokens that the prefix cache had in some form when prefill began; None if the
             sequence uses no cache.
         written_tokens: Prompt tokens inserted into the prefix cache.
         drafted_tokens: Draft tokens that were verified, and tokens of the client's prediction.
         accepted_tokens: Draft tokens that were accepted.
-        submitted_at: Time of submission.
         admitted_at: Time at which it was given memory.
         started_at: Time at which prefill began.
         first_token_at: Time at which the first token was read.
@@ -143,7 +141,6 @@ class Sequence:
     Args:
         prompt: Token ids, `[prompt]`.
         max_tokens: Maximum number of tokens to generate.
-        sampling: Sampling parameters.
 
     Answer:
 
@@ -455,11 +452,7 @@ log = get_logger(__name__)
 
 
 def not_computed(sequences: Iterable[Sequence], step: str) -> SequenceFailures:
-    """Log the current exception and return a failure for each sequence; call it in an exception handler.
-
-    Args:
-        step: Name of the step that failed.
-    """
+    """Log the current exception and return a failure for each sequence; call it in an exception handler."""
     failures: SequenceFailures = []
     for sequence in sequences:
         log.exception("request failed", request_id=sequence.request_id, step=step)

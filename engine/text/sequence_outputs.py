@@ -180,10 +180,8 @@ class PromptLogprobs:
     that is recomputed after preemption is not scored twice.
 
     Args:
-        echo: The prompt as the client sees it.
         name_token: Function from a token id to its token.
         top: Number of top alternatives that the client requested.
-        choices: Number of choices.
 
     Attributes:
         chunk: Maximum number of tokens whose logits may be scored together.

@@ -200,7 +200,6 @@ def load_speculation(
     """Return the speculative decoding for this model; None if it is off or not possible.
 
     Args:
-        model: Target model.
         tokenizer: Tokenizer of the target model.
         is_abandoned: Predicate, called between chunks of a draft model's weights.
         reserve_memory: Function called with the bytes of the draft model's weights before they are read; may

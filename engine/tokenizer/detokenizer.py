@@ -90,11 +90,7 @@ _SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 
 
 class TokenNames:
-    """Text and bytes of each token, cached per token.
-
-    Args:
-        wrapped: mlx-lm's `TokenizerWrapper`.
-    """
+    """Text and bytes of each token, cached per token. `wrapped`: mlx-lm's `TokenizerWrapper`."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped

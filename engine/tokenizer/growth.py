@@ -153,7 +153,6 @@ class _Replacement:
 
     Args:
         literal: Text that is replaced; None for a regular expression.
-        content: Text that replaces it.
         inserts: True if the regular expression may match between two characters.
     """
 

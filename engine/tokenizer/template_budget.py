@@ -67,11 +67,7 @@ class Budget:
         self._known: dict[int, tuple[Any, int]] = {}
 
     def step(self, count: int = 1) -> None:
-        """Charge a number of steps.
-
-        Raises:
-            TemplateLimitError: The template takes too many steps.
-        """
+        """Charge a number of steps. Raises TemplateLimitError: the template takes too many steps."""
         self.steps -= count
         if self.steps < 0 and (self._grow() or self.steps < 0):
             raise TemplateLimitError("it takes too many steps")
@@ -104,11 +100,7 @@ class Budget:
             raise TemplateLimitError("it makes texts or lists that are too large")
 
     def keep(self, value: Any) -> Any:
-        """Charge a created value and return it.
-
-        Raises:
-            TemplateLimitError: The value is too large.
-        """
+        """Charge a created value and return it. Raises TemplateLimitError: the value is too large."""
         kind = value.__class__
         if kind is str:
             self.make(len(value))

@@ -45,10 +45,6 @@ class ChatTokenizer:
     """A tokenizer and its chat template, wrapped so that user text cannot contain control tokens.
 
     Imports transformers, so it must be created under the import lock.
-
-    Args:
-        wrapped: mlx-lm's `TokenizerWrapper`.
-        folder: Folder of the model.
     """
 
     def __init__(self, wrapped: Any, folder: Path) -> None:
@@ -181,7 +177,6 @@ class ChatTokenizer:
         """Yield the token ids of a rendered conversation; marked control tokens become ordinary text.
 
         Args:
-            text: Rendered conversation.
             rewrite: Function that returns the text to tokenize for a piece without marked tokens; called in
                 order.
         """
@@ -238,7 +233,6 @@ def load_tokenizer(
     Imports mlx-lm and transformers, so it must be called under the import lock.
 
     Args:
-        name: Name of the model, for messages.
         template: Chat template to use instead of the model's own.
 
     Raises:
@@ -277,11 +271,7 @@ def _configured_eos_token_ids(folder: Path) -> list[int]:
 
 
 class TextEncoder:
-    """Encodes text for one thread, without blocking other threads.
-
-    Args:
-        wrapped: mlx-lm's `TokenizerWrapper`.
-    """
+    """Encodes text for one thread, without blocking other threads. `wrapped`: mlx-lm's `TokenizerWrapper`."""
 
     def __init__(self, wrapped: Any) -> None:
         self._wrapped = wrapped
@@ -295,7 +285,6 @@ class TextEncoder:
         """Yield the token ids of a text, piece by piece if it is long.
 
         Args:
-            text: Text to encode.
             special: True to add the special tokens at the text's start and end.
             inside: True if other text precedes it; SentencePiece would otherwise prepend a space.
         """

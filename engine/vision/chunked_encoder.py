@@ -245,7 +245,6 @@ class RowChunkedLayers:
         """Return the outputs of `part` over spans of `count` rows, sized so that none exceeds the work limit.
 
         Args:
-            work: Operations per row.
             tile: Number of rows of which each span is a multiple.
         """
         if count * work <= self._limit:

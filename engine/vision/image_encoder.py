@@ -38,10 +38,6 @@ _INPUT_FACTOR = 10
 class ImageEncoder:
     """Computes image features for prompts, and caches them.
 
-    Args:
-        model: The model whose vision tower computes the features.
-        clock: Clock in seconds, of any origin.
-
     Attributes:
         attends_within_images: True if prefill must not split an image between chunks.
     """
@@ -72,11 +68,7 @@ class ImageEncoder:
         return self._cache.get(image.digest)
 
     def encoding(self, image: PreparedImage, tokens: Sequence[int]) -> ImageEncoding:
-        """Return the encoding of an image, shared by all prompts that wait for it.
-
-        Args:
-            tokens: Token ids of the image's span.
-        """
+        """Return the encoding of an image, shared by all prompts that wait for it."""
         encoding = self._under_way.get(image.digest)
         if encoding is None:
             encoding = ImageEncoding(self._model.model, image, tokens, self._clock)
@@ -131,11 +123,6 @@ class ImageEncoder:
 
 class ImageEncoding:
     """Computes an image's features; several prompts may share one.
-
-    Args:
-        model: A model of mlx-vlm.
-        tokens: Token ids of the image's span.
-        clock: Clock in seconds, of any origin.
 
     Attributes:
         features: The image's features; None until they are computed.
@@ -316,12 +303,7 @@ _NO_TOKEN = 1 << 31
 
 
 class ImagePrompt:
-    """A prompt's image features; implements `PromptFeatures`.
-
-    Args:
-        encoder: Encoder that computes and caches features.
-        images: The prompt's images, in order.
-    """
+    """A prompt's image features; implements `PromptFeatures`."""
 
     def __init__(self, encoder: ImageEncoder, tokens: Sequence[int], images: Sequence[PreparedImage]) -> None:
         self._encoder = encoder

@@ -111,10 +111,6 @@ class ImageProcessor:
     def process(self, given: Image.Image | Samples, marker: str, digest: bytes) -> ProcessedImage:
         """Return the processed form of an image or a sound: its tokens and arrays.
 
-        Args:
-            given: An image, or samples at the rate of `audio_limits`.
-            marker: Text that the processor replaces by its tokens.
-
         Raises:
             ValueError: The processor writes no usable tokens for it.
         """
@@ -204,11 +200,7 @@ def _flat(ids: Any) -> list[int]:
 
 @attrs.frozen(eq=False)
 class BrainFloats:
-    """An array of bfloat16 numbers.
-
-    Args:
-        bits: The numbers' bits as an array of uint16.
-    """
+    """An array of bfloat16 numbers. `bits`: the numbers' bits as an array of uint16."""
 
     bits: np.ndarray[Any, Any]
 
@@ -269,12 +261,7 @@ _LONGEST_SOUND = 300.0
 
 @attrs.frozen
 class AudioLimits:
-    """Audio limits of a model.
-
-    Args:
-        rate: Sample rate in Hz.
-        seconds: Longest sound in seconds.
-    """
+    """Audio limits of a model. `rate`: sample rate in Hz; `seconds`: longest sound in seconds."""
 
     rate: int
     seconds: float
@@ -325,11 +312,7 @@ class Arrays(dict[str, Any]):
 
 
 class HeldArrays:
-    """Counts the bytes of arrays until they are garbage-collected. Thread-safe.
-
-    Args:
-        limit: Limit in bytes.
-    """
+    """Counts the bytes of arrays until they are garbage-collected. Thread-safe. `limit`: limit in bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

@@ -34,9 +34,6 @@ from greenroom.schemas.settings.settings import Settings
 def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
     """Load a model's weights and all that generates with them, confined to this thread.
 
-    Args:
-        adapter: See `open_text_engine`.
-
     Raises:
         ProblemError: 503 `load_failed`, also if its images cannot be served; 507: there is not enough
             memory for the weights.
@@ -91,11 +88,6 @@ _COME_WITH_CALLS = frozenset({"_position_ids", "_rope_deltas"})
 
 def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
     """Reject a model whose answers about images would fail or be wrong for every image.
-
-    Args:
-        model: A model of mlx-vlm.
-        sample: An image processed by the model's processor.
-        folder: The model's folder.
 
     Raises:
         ValueError: One sentence with the reason.

@@ -98,7 +98,6 @@ async def stream_request(
 
     Args:
         status_timeout: Longest wait for the status, in seconds; None for that of the services.
-        body: Class of the response body.
 
     Raises:
         ProblemError: The request was refused, or failed before its status was sent.

@@ -41,11 +41,7 @@ class Reasoning:
 
 @attrs.frozen
 class CalledTool:
-    """A call that the server has made itself.
-
-    Args:
-        result: Its result; None if the answer ended before.
-    """
+    """A call that the server has made itself. `result`: its result; None if the answer ended before."""
 
     call: ServerCall
     result: ToolResult | None = None
@@ -117,10 +113,6 @@ async def collect_choices(
 ) -> list[CollectedChoice]:
     """Wait until all choices of a response are complete, and return them.
 
-    Args:
-        choices: Number of choices.
-        received: Events that came before those of `events`.
-
     Raises:
         ProblemError: The request failed.
     """
@@ -138,11 +130,7 @@ async def collect_choices(
 
 
 def collect(event: InferenceEvent, collectors: Sequence[ChoiceCollector]) -> None:
-    """Add an event to the choice it belongs to.
-
-    Raises:
-        ProblemError: The request failed.
-    """
+    """Add an event to the choice it belongs to. Raises ProblemError: the request failed."""
     match event:
         case Failed(problem):
             raise ProblemError(problem)
@@ -236,12 +224,7 @@ E = TypeVar("E")
 
 @attrs.frozen
 class Results(Generic[E]):
-    """Result events of one request.
-
-    Args:
-        model: Canonical name of the model.
-        events: Results in the order in which the model made them.
-    """
+    """Result events of one request."""
 
     model: str
     events: tuple[E, ...]
@@ -289,11 +272,7 @@ class OnComplete:
 
 
 class CollectingFormatter:
-    """Wraps a stream formatter and collects the choices that pass through it.
-
-    Args:
-        choices: Number of choices in the stream.
-    """
+    """Wraps a stream formatter and collects the choices that pass through it."""
 
     def __init__(self, formatter: StreamFormatter, choices: int) -> None:
         self._formatter = formatter

@@ -50,10 +50,6 @@ def explanation_of(finished: Sequence[Finished], choices: int) -> Any:
     """Return the explanation of a response; an array with one for each prompt, if there are several.
 
     Returns None if the client has not asked for it.
-
-    Args:
-        finished: Final events of all its choices.
-        choices: Number of choices per prompt.
     """
     prompts: dict[int, Explanation] = {}
     for event in sorted(finished, key=lambda event: event.index):

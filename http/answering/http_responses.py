@@ -58,7 +58,6 @@ async def list_response(
         answers: See `stored_json_response`.
         entries: Builds the JSON of each entry; must be callable from any thread.
         size: Size of the stored data of all entries, in characters.
-        ids: Ids of the entries.
         has_more: True if entries follow this page.
 
     Raises:

@@ -218,9 +218,7 @@ class RouteDescription:
         body_media: Media type of the body; None for no body.
         query: attrs class whose fields are the parameters of the URL's query; None for none.
         answer: Wire type of the answer in JSON; None for one that is not described further.
-        media: Media types of the answer.
         status: Status of the answer; None if the route only refuses.
-        problems: Statuses of the route's own problems.
     """
 
     summary: str
@@ -305,7 +303,6 @@ class WireProtocol:
             path.
         any_body_type: True if its clients send JSON under any content type. Browsers must not: another site's
             form could send such a body, but a form always sends its origin.
-        name: Name of the protocol, for records.
     """
 
     paths: tuple[str, ...]

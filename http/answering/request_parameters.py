@@ -79,9 +79,6 @@ def parse_verbosity(value: Any, field: str = "verbosity") -> Verbosity:
 def parse_priority(body: JsonObject) -> int:
     """Return the priority of a request: vLLM's `priority`, and OpenAI's `service_tier: "flex"`.
 
-    Args:
-        body: JSON body of the request.
-
     Raises:
         ProblemError: 400 that names `priority` if it is no integer, or would put the request before others.
     """
@@ -103,7 +100,6 @@ def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
     """Return the generation parameters that a client has set, by our names; null is not set.
 
     Args:
-        body: JSON body of the request.
         table: Names of the parameters on the wire; if two name the same parameter, the later one wins.
 
     Raises:
@@ -169,14 +165,7 @@ class ListQuery:
 
 
 def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
-    """Parse the pagination parameters of a URL's query.
-
-    Args:
-        order: Default order.
-
-    Raises:
-        ProblemError: 400 that names the parameter.
-    """
+    """Parse the pagination parameters of a URL's query. Raises ProblemError (400) that names the parameter."""
     return ListQuery(args.get("after") or None, _limit(args.get("limit")), _order(args.get("order"), order))
 
 

@@ -49,15 +49,10 @@ class RouteServices:
 
     Args:
         refs: References to the system's actors.
-        settings: Settings of the server.
         status_timeout: Longest wait for the status of a streamed response, in seconds.
-        bodies: Reader of request bodies.
-        forms: Reader of forms with files.
         fetcher: Fetcher of files that requests reference by URL.
         answers: Memory budget of complete responses that are not sent yet.
-        hosts: Guard of hosts and origins.
         door: Guard that admits callers by their keys.
-        deadlines: Time limits of requests.
         reload: Function that takes in changed settings; None if a program has given them.
         reloaded: Function that returns the settings as they are now; None if they never change.
     """

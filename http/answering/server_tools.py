@@ -34,11 +34,7 @@ _MOST_SERVERS = 32
 
 
 class ServerFinder:
-    """Finds the servers that a request names, and refuses those that its caller may not use.
-
-    Args:
-        services: Services of the application, with its settings.
-    """
+    """Finds the servers that a request names, and refuses those that its caller may not use."""
 
     def __init__(self, services: RouteServices) -> None:
         self._settings: Settings = services.settings_now

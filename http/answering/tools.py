@@ -54,7 +54,6 @@ def parse_custom_tool(wire: Any, field: str) -> Tool:
     Args:
         wire: Object with the tool's name, description and format. Responses puts a grammar into the format
             itself, chat into its member `grammar`.
-        field: Path of that object.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -83,9 +82,6 @@ def custom_names_of(request: InferenceRequest) -> frozenset[str]:
 
 def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
     """Refuse a custom tool with the name of another tool: their calls could not be told apart.
-
-    Args:
-        fields: Path of each tool.
 
     Raises:
         ProblemError: 400 that names the field.
@@ -162,12 +158,7 @@ def log_left_out(kinds: Iterable[str]) -> None:
 
 
 def none_left(kind: str, field: str = "tools[0]") -> ProblemError:
-    """Return the 400 for a request whose tools are all left out.
-
-    Args:
-        kind: Type of the first of them.
-        field: Path of that tool.
-    """
+    """Return the 400 for a request whose tools are all left out."""
     detail = (
         f"`{field}.type` is {kind[:_LONGEST_KIND]!r}, which this server neither runs nor describes to the "
         "model, and no other tool is offered. Offer functions that your program runs, or leave `tools` out."
@@ -253,7 +244,6 @@ def parse_tool_choice(
 
     Args:
         name_of: Returns the name of the chosen tool, given its entry and the entry's path.
-        allowed: Returns the choice among a subset of the tools.
         remedy: Advice about an unknown type, for errors.
 
     Raises:
@@ -292,9 +282,6 @@ def allows_parallel_calls(wanted: bool | None, choice: ToolChoice) -> bool:
 
 def parse_allowed(value: JsonObject, path: str) -> tuple[ToolChoice, list[Any]]:
     """Return the mode of an `allowed_tools` choice, and the entries of its tools.
-
-    Args:
-        path: Path of `value`, for errors.
 
     Raises:
         ProblemError: 400 that names the field.

@@ -16,10 +16,6 @@ from greenroom.schemas.wire.wire import structure
 def block_parts(block: BlockParam, field: str, media: MediaReader) -> Sequence[ContentPart]:
     """Return the parts of a text, image, document or search result block.
 
-    Args:
-        field: Path of the block in the request.
-        media: Media reader of the request.
-
     Raises:
         ProblemError: 400 that names the field.
     """
@@ -33,11 +29,7 @@ def block_parts(block: BlockParam, field: str, media: MediaReader) -> Sequence[C
 
 
 def content_parts(content: Content | None, field: str, media: MediaReader) -> Sequence[ContentPart]:
-    """Return the parts of a block's content.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Return the parts of a block's content. Raises ProblemError (400) that names the field."""
     blocks = enumerate(blocks_of(content, field))
     return join_parts(block_parts(block, f"{field}[{i}]", media) for i, block in blocks)
 
@@ -120,9 +112,6 @@ def _string(source: dict[str, Any], name: str, field: str) -> str:
 
 def block_text(block: BlockParam, field: str) -> str:
     """Return the text of a text, document or search result block.
-
-    Args:
-        field: Path of the block in the request.
 
     Raises:
         ProblemError: 400 that names content that is not text.
@@ -246,11 +235,7 @@ def _text_of_document(name: str, inside: Sequence[str]) -> str:
 
 
 def refuse_citations(block: BlockParam, field: str) -> None:
-    """Refuse a block with citations enabled.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Refuse a block with citations enabled. Raises ProblemError (400) that names the field."""
     wanted = block.citations.get("enabled") if isinstance(block.citations, dict) else None
     if wanted:
         name = f"{field}.citations"

@@ -50,11 +50,7 @@ class Conversation:
         self._media = MediaReader()
 
     def parse(self, messages: Sequence[MessageParam]) -> tuple[Message, ...]:
-        """Return the protocol-independent messages.
-
-        Raises:
-            ProblemError: 400 that names the field.
-        """
+        """Return the protocol-independent messages. Raises ProblemError (400) that names the field."""
         parsed: list[Message] = []
         last_user = max((i for i, message in enumerate(messages) if message.role == "user"), default=-1)
         for index, message in enumerate(messages):
@@ -234,11 +230,7 @@ class ToolShelf:
         return tool
 
     def withdraw(self, name: str) -> None:
-        """Make a tool uncallable.
-
-        Raises:
-            KeyError: There is no tool of that name.
-        """
+        """Make a tool uncallable. Raises KeyError: there is no tool of that name."""
         if name in self.ignored:
             return
         if not any(name in tools for tools in (self.offered, self.deferred, self._loaded)):

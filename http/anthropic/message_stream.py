@@ -217,9 +217,6 @@ def answer_blocks(parts: Iterable[AnswerPart], *, hides_reasoning: bool) -> tupl
     """Return the blocks of a response, at least one.
 
     Blank text is omitted: clients send blocks back, and Anthropic's API refuses text blocks that are empty.
-
-    Args:
-        hides_reasoning: True to send reasoning without its text.
     """
     blocks = [block for part in worded_parts(parts) for block in _part_blocks(part, hides_reasoning)]
     return tuple(blocks) or (text_block(""),)
@@ -295,7 +292,6 @@ class MessageFormatter:
     """Formats the response to one request.
 
     Args:
-        wire: Request of the client.
         answer_id: Id of the response, `msg_…`.
         request_id: Id of the request, for errors within a stream.
         asked_to_cache: True if the client set `cache_control` anywhere.

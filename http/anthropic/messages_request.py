@@ -164,9 +164,6 @@ def parse_thinking(wire: PromptRequest, messages: tuple[Message, ...]) -> Reason
 
     Reasoning is off by default: clients that expect it ask for it.
 
-    Args:
-        messages: Messages of the request.
-
     Raises:
         ProblemError: 400 that names the field.
     """

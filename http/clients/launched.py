@@ -19,9 +19,6 @@ class LaunchedClient:
     """A client that can be started.
 
     Args:
-        title: Its name for people.
-        program: Name of its program.
-        install: Command that installs it.
         make: Function of the server, the client's own folder and the user's arguments.
         needs: Tokens of context that its instructions, its tools and a first answer take; 0 if any will do.
         takes_self_signed: True if it trusts a server's own certificate that no authority has signed.

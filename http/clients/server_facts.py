@@ -32,8 +32,6 @@ class ServerFacts:
 
     Args:
         url: Base URL without `/v1`.
-        model: Id of the model.
-        key: API key.
         context: Context length of the model in tokens; None if unknown.
         takes_tools: True if the model calls tools.
         thinks: True if it reasons before it answers.
@@ -197,7 +195,6 @@ def own_server(model: str | None, log: Path) -> Iterator[RunningServer]:
 
     Args:
         model: Folder or hub id; None for the models of the settings.
-        log: File for its log.
 
     Raises:
         RuntimeError: It ended before it listened; the message is the end of its log.
@@ -251,7 +248,6 @@ class Launch:
     """The start of a client.
 
     Args:
-        command: Program and its arguments.
         environment: Variables that it gets besides those of the user.
         files: Contents by path below the client's own folder; rewritten at each start.
         removed: Variables of the user's that it must not get, since they would lead it elsewhere.

@@ -27,7 +27,6 @@ class CommandServer:
     """The server that a command uses: one that runs, or one of its own that ends with it.
 
     Args:
-        settings: Settings of its own server.
         running: Server that runs; None for its own.
         sets_length: True if the settings limit the length of its own server's answers.
     """
@@ -37,11 +36,7 @@ class CommandServer:
     sets_length: bool = False
 
     def run(self, run: Callable[[ChosenServer], Awaitable[int]]) -> NoReturn:
-        """Run the command, and end the process with its exit status.
-
-        Args:
-            run: Runs it on the server, and returns the exit status.
-        """
+        """Run the command, and end the process with its exit status."""
         from greenroom.http.process.command_run import run_command, run_with_system
 
         if (running := self.running) is not None:

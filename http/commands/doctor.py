@@ -127,11 +127,7 @@ LEAST_FREE = 1_000_000_000
 
 
 def check_folders(settings: Settings, hub_cache: Path) -> Iterator[Finding]:
-    """Yield the state of each folder.
-
-    Args:
-        hub_cache: Folder of downloaded models.
-    """
+    """Yield the state of each folder."""
     yield _check("hub cache", hub_cache)
     if settings.db == MEMORY:
         yield Finding("database", "in memory")
@@ -253,11 +249,6 @@ def check_models(rows: list[dict[str, Any]], named: Collection[str], hub_cache: 
 
     A model that lies in the hub's cache and that no setting names is no fault: other programs put theirs
     there too.
-
-    Args:
-        rows: Descriptions of the models, as `greenroom models --json` has them.
-        named: Names that the operator has given.
-        hub_cache: Folder of downloaded models.
     """
     counts: Counter[str] = Counter()
     for row in rows:

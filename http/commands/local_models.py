@@ -45,11 +45,7 @@ class LocalModels(KnownModels, Protocol):
         """Return the hub ids of the models in the hub's cache, complete or not."""
 
     def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
-        """Return descriptions of the available models, or of one, without loading any.
-
-        Args:
-            name: Name of a model as in requests; an unknown one has no description.
-        """
+        """Return descriptions of the available models, or of one, without loading any."""
 
 
 model_option = click.option(

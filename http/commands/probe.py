@@ -73,7 +73,6 @@ def probe_by_server(url: str, database: Path, model: str, max_tokens: int | None
 
     Args:
         url: Address at which the server should answer.
-        database: Database that it has open.
         model: Name that the server knows, or a local folder, by whose name it must mean the same.
 
     Raises:

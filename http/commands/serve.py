@@ -256,7 +256,6 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
 
     Args:
         addresses: Addresses of the server, e.g. `http://127.0.0.1:8000`.
-        kind: Type of the first model.
     """
     own = [address.replace("//0.0.0.0:", "//127.0.0.1:") for address in addresses]
     reachable = list(dict.fromkeys(address.replace("//[::]:", "//127.0.0.1:") for address in own))

@@ -84,11 +84,7 @@ def data_event(document: Mapping[str, object]) -> bytes:
 
 
 def timestamp(seconds: float) -> str:
-    """Format a point in time as RFC 3339, in UTC.
-
-    Args:
-        seconds: Unix time in seconds.
-    """
+    """Format a point in time as RFC 3339, in UTC. `seconds`: Unix time in seconds."""
     second, microseconds = divmod(int(seconds * 1e6), 1_000_000)
     return f"{_second(second)}.{microseconds:06}Z" if microseconds else f"{_second(second)}Z"
 

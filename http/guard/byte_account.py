@@ -20,7 +20,6 @@ class ByteAccount:
 
     Args:
         most: Limit on the bytes of all holders together. A single holder may exceed it if there is no other.
-        problem: Problem to raise at the limit.
     """
 
     def __init__(self, most: int, problem: Problem) -> None:

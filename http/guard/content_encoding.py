@@ -51,7 +51,6 @@ class BodyDecoder:
     """Decompresses one body.
 
     Args:
-        name: Name of its content coding.
         new_frame: Creates a decompressor for its next frame.
         window: Largest history that a frame keeps, in bytes.
     """
@@ -80,11 +79,7 @@ class BodyDecoder:
                 yield piece
 
     def finish(self) -> None:
-        """Check that the body is complete.
-
-        Raises:
-            ProblemError: 400: it is cut off.
-        """
+        """Check that the body is complete. Raises ProblemError (400): it is cut off."""
         if self._frame is not None or not self._frames:
             raise self._broken("ends before its data does")
 

@@ -37,11 +37,7 @@ _LONGEST_BOUNDARY = 200
 
 @attrs.frozen
 class Form:
-    """Fields and file of a form.
-
-    Args:
-        fields: Names and values in order; names may repeat.
-    """
+    """Fields and file of a form. `fields`: names and values in order; names may repeat."""
 
     fields: tuple[tuple[str, str], ...]
     file: SpooledFile | None
@@ -97,11 +93,7 @@ class FormReader:
         return await reading.finish()
 
     def check_size(self, size: int) -> None:
-        """Refuse a file beyond the size limit.
-
-        Raises:
-            ProblemError: 413.
-        """
+        """Refuse a file beyond the size limit. Raises ProblemError: 413."""
         if size > self.max_bytes:
             raise ProblemError(self._too_large())
 
@@ -114,11 +106,7 @@ class FormReader:
 
 
 class _Reading:
-    """Parser state of one form.
-
-    Args:
-        declared: Content-Length of the body, in bytes; 0 if unknown.
-    """
+    """Parser state of one form. `declared`: content-Length of the body, in bytes; 0 if unknown."""
 
     def __init__(self, reader: FormReader, boundary: bytes, resources: ExitStack, declared: int) -> None:
         self._reader = reader
@@ -265,11 +253,7 @@ class SpooledFile:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write buffered data to disk.
-
-        Raises:
-            ProblemError: 507.
-        """
+        """Write buffered data to disk. Raises ProblemError: 507."""
         data, self._pending = self._pending, bytearray()
         try:
             # Not abandoned on cancellation: the descriptor could belong to another file by then.
@@ -286,11 +270,7 @@ class SpooledFile:
 
 
 class UploadFolder:
-    """The private folder of a server's uploads.
-
-    Args:
-        max_bytes: Largest file size, in bytes.
-    """
+    """The private folder of a server's uploads. `max_bytes`: largest file size, in bytes."""
 
     def __init__(self, max_bytes: int) -> None:
         self._most = max_bytes * FILES_AT_MOST

@@ -318,7 +318,6 @@ def client_name(headers: Headers, address: str | None) -> str:
     Args:
         headers: Headers of the request, with a key in OpenAI's form (`Authorization: Bearer …`) or
             Anthropic's (`x-api-key`).
-        address: Address of the peer, if it has one.
     """
     name = network_of(address or "")
     keys = presented_keys(headers)

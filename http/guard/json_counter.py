@@ -85,11 +85,7 @@ class JsonCounter:
         self.begin_document()
 
     def feed(self, part: bytes) -> None:
-        """Count the values in the next part.
-
-        Raises:
-            ProblemError: 413 that names the exceeded limit.
-        """
+        """Count the values in the next part. Raises ProblemError (413) that names the exceeded limit."""
         for start in range(0, len(part), _SLICE):
             self._feed_slice(part[start : start + _SLICE])
 

@@ -62,7 +62,6 @@ class Door:
     """Admits requests by API key: identifies their callers, and refuses strangers while keys are needed.
 
     Args:
-        ring: Valid keys.
         open_loopback: True if programs of this machine need no key, except for operators' routes.
     """
 
@@ -128,9 +127,6 @@ class KeyRing:
     """The keys of the settings and of the database, by digest.
 
     Once a key was made, the server refuses requests without a valid key, until keys are switched off.
-
-    Args:
-        own: Keys of the settings.
     """
 
     def __init__(self, own: Iterable[KeyRecord] = ()) -> None:
@@ -169,11 +165,7 @@ class KeyRing:
         return {record.id: record.name for record in (*self._own, *self._stored)}
 
     def find(self, secret: str, now: float) -> Caller | None:
-        """Return the caller whose key this is; None if the key is not valid.
-
-        Args:
-            now: Unix time in seconds.
-        """
+        """Return the caller whose key this is; None if the key is not valid. `now`: Unix time in seconds."""
         digest = digest_of(secret)
         for record in self._by_start.get(digest[:_INDEXED], ()):
             if compare_digest(record.digest, digest) and record.opens(now):
@@ -369,11 +361,7 @@ INTERVAL = 0.5
 
 
 class KeyWatch:
-    """Updates the valid keys in memory after each change of the database.
-
-    Args:
-        database: The setting `db`.
-    """
+    """Updates the valid keys in memory after each change of the database. `database`: the setting `db`."""
 
     def __init__(self, ring: KeyRing, refs: ActorRefs, database: str | None) -> None:
         self._ring = ring

@@ -19,13 +19,11 @@ class AudioFormat:
     """One audio format.
 
     Args:
-        content_type: Content type of the response.
         container: FFmpeg's name of the container; empty for uncompressed samples.
         codec: FFmpeg's name of the encoder.
         rates: Supported sample rates in Hz; empty for any.
         bit_rate: Bit rate of one channel in bits per second.
         options: Options of the container that flush every packet and rewrite nothing afterwards.
-        codec_options: Options of the encoder.
     """
 
     content_type: str

@@ -17,11 +17,7 @@ _WAV_HEADER_BYTES = 44
 
 
 class AudioEncoder:
-    """Encodes one response; not safe for concurrent use.
-
-    Args:
-        wanted: Audio format of the response.
-    """
+    """Encodes one response; not safe for concurrent use."""
 
     def __init__(self, wanted: AudioFormat) -> None:
         self._format = wanted

@@ -112,11 +112,7 @@ class _Fetching:
         self._begun = False
 
     async def fetch(self, wanted: dict[str, ImagePart | DocumentPart]) -> dict[str, bytes]:
-        """Return the files by URL.
-
-        Raises:
-            ProblemError: One fetch failed; the others were cancelled.
-        """
+        """Return the files by URL. Raises ProblemError: one fetch failed; the others were cancelled."""
         context = await _tls()
         with trio.move_on_after(FETCH_SECONDS):
             async with trio.open_nursery() as nursery:
@@ -285,9 +281,6 @@ class FetchRules:
     def check(self, url: str, field: str | None) -> httpx2.URL:
         """Return the parsed URL if the rules allow it; the host's address is checked later.
 
-        Args:
-            field: Name of the field in the request, for errors.
-
         Raises:
             ProblemError: 400 that names the field.
         """
@@ -428,11 +421,7 @@ _IPV4_RELAYS = ipaddress.IPv4Network("192.88.99.0/24")
 
 
 def is_public(address: str) -> bool:
-    """Return whether an address is on the public network and belongs to a single host.
-
-    Args:
-        address: Address as returned by `getaddrinfo`.
-    """
+    """Return whether an address is on the public network and belongs to a single host."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -82,11 +82,7 @@ class MediaReader:
     def document(
         self, base64: str, field: str, name: str | None = None, media_type: str | None = None
     ) -> DocumentPart:
-        """Return a PDF from base64.
-
-        Raises:
-            ProblemError: 400 that names the field.
-        """
+        """Return a PDF from base64. Raises ProblemError (400) that names the field."""
         if media_type is not None and media_type not in DOCUMENT_TYPES:
             raise _wrong_type(
                 media_type, "a document", DOCUMENT_TYPES, f"{field.rpartition('.')[0]}.media_type"
@@ -137,11 +133,7 @@ class MediaReader:
 
 
 def check_file_size(size: int, field: str) -> None:
-    """Refuse a file beyond the size limit.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Refuse a file beyond the size limit. Raises ProblemError (400) that names the field."""
     if size > MAX_FILE_BYTES:
         raise _too_large(
             f"`{field}` has {_megabytes(size)}, but a file may have at most", MAX_FILE_BYTES, field
@@ -281,14 +273,7 @@ def is_data_url(text: str) -> bool:
 
 
 def parse_data_url(url: str, field: str) -> DataUrl:
-    """Parse a `data:` URL.
-
-    Args:
-        field: Name of the field in the request, for errors.
-
-    Raises:
-        ProblemError: 400 that names the field and the expected form.
-    """
+    """Parse a `data:` URL. Raises ProblemError (400) that names the field and the expected form."""
     end = url.find(",", 0, _LONGEST_HEAD)
     if end < 0:
         raise invalid(f"`{field}` is a data URL without a comma: {_EXPECTED}.", field)

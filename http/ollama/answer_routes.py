@@ -124,11 +124,7 @@ _AROUND_TEXT: dict[Kind, tuple[bytes, bytes]] = {
 
 
 class AnswerStream(TellsNews):
-    """Formats one streamed response. A tool call is sent once complete, since its arguments are an object.
-
-    Args:
-        name: Model name from the request.
-    """
+    """Formats one streamed response. A tool call is sent once complete, since its arguments are an object."""
 
     content_type = NDJSON
 
@@ -209,12 +205,7 @@ Kind = Literal["chat", "generate"]
 
 @attrs.frozen
 class Piece:
-    """A part of a response: text, reasoning and tool calls.
-
-    Args:
-        first_call: Index of its first call in the response.
-        steps: Steps of tools that this server calls.
-    """
+    """A part of a response: text, reasoning and tool calls."""
 
     text: str = ""
     reasoning: str = ""

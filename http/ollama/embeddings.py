@@ -61,8 +61,6 @@ def embed_body(name: str, vectors: Sequence[Vector], finished: Finished | None) 
     """Return the response to `/api/embed`, with vectors scaled to length 1.
 
     Args:
-        name: Model name from the request.
-        vectors: Vectors in the order of their texts.
         finished: Final event; None if the model was only loaded.
     """
     head = json_bytes({"model": name}).removesuffix(b"}")
@@ -90,9 +88,6 @@ def parse_embed(
     wire: EmbedRequest, _: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
     """Parse an embedding request; return None if it only loads or unloads the model.
-
-    Args:
-        client: See `InferenceRequest`.
 
     Raises:
         ProblemError: 400 that names the offending field.

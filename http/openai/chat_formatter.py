@@ -46,15 +46,7 @@ from greenroom.schemas.wire.openai_chat import Role as WireRole
 
 @attrs.frozen
 class ChatFormatter:
-    """Formats the response to one chat request.
-
-    Args:
-        wire: Request of the client.
-        answer_id: Id of the response, `chatcmpl-…`.
-        choices: Number of choices.
-        created: Unix time in seconds.
-        custom: Names of the custom tools.
-    """
+    """Formats the response to one chat request."""
 
     wire: ChatRequest
     answer_id: str
@@ -129,11 +121,9 @@ class ChatStream(ChunkStream):
     Args:
         answer_id: Id of the response, `chatcmpl-…`, the same in every chunk.
         created: Unix time in seconds.
-        choices: Number of choices that are streamed concurrently.
         include_usage: True if the client requested a usage chunk at the end.
         with_progress: True if the client requested every step of prefill, in llama.cpp's fields.
         with_status: True if the client requested news while it waits.
-        custom: Names of the custom tools.
     """
 
     def __init__(

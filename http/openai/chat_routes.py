@@ -304,10 +304,6 @@ def content_parts(
 ) -> tuple[ContentPart, ...]:
     """Return the parts of a message's content.
 
-    Args:
-        media: Media reader of the request.
-        field: Path of the content in the request.
-
     Raises:
         ProblemError: 400 that names the field; 501 for a video.
     """
@@ -371,11 +367,7 @@ def _file(file: FileParam, media: MediaReader, field: str) -> ContentPart:
 
 
 def parse_tool_choice(value: Any) -> ToolChoice:
-    """Return the tool choice of a request.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Return the tool choice of a request. Raises ProblemError (400) that names the field."""
     return tool_choice.parse_tool_choice(
         value, _tool_name, _allowed, "but must be 'function', 'custom' or 'allowed_tools'"
     )

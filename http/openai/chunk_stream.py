@@ -35,10 +35,7 @@ class ChunkStream(TellsNews, ABC):
 
     Args:
         kind: Field `object` of its chunks.
-        answer_id: Id of the response, the same in every chunk.
         created: Unix time in seconds.
-        choices: Number of choices that are streamed concurrently.
-        choices_per_prompt: Number of choices of each prompt.
         include_usage: True if the client requested a usage chunk at the end.
         with_status: True if the client requested news while it waits.
     """

@@ -151,7 +151,6 @@ class CompletionFormatter:
     """Formats the response to the prompts of one request.
 
     Args:
-        wire: Request of the client.
         answer_id: Id of the response, `cmpl-…`.
         choices: Number of choices returned per prompt.
         candidates: Number of candidates generated per prompt, of which the best are returned (`best_of`).
@@ -218,7 +217,6 @@ class CompletionStream(ChunkStream):
         answer_id: Id of the response, `cmpl-…`, the same in every chunk.
         created: Unix time in seconds.
         choices: Number of choices of all prompts.
-        choices_per_prompt: Number of choices of each prompt.
         include_usage: True if the client requested a usage chunk at the end.
         with_status: True if the client requested news while it waits.
     """

@@ -42,12 +42,7 @@ def embedding_routes(services: RouteServices) -> Blueprint:
 
 
 def embedding_list(model: str, vectors: Sequence[Vector], usage: Usage, encoding_format: str) -> bytes:
-    """Return the response as JSON; this is slow for many vectors, but releases the GIL between them.
-
-    Args:
-        vectors: Vectors in the order of their texts.
-        encoding_format: `float` or `base64`.
-    """
+    """Return the response as JSON; this is slow for many vectors, but releases the GIL between them."""
     encode = vector_base64 if encoding_format == "base64" else vector_json
     entries = b",".join(
         b'{"object":"embedding","index":%d,"embedding":%b}' % (vector.index, encode(vector))
@@ -62,9 +57,6 @@ def parse_embedding_request(
     wire: EmbeddingsRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest:
     """Parse an embedding request into a protocol-independent one.
-
-    Args:
-        client: See `InferenceRequest`.
 
     Raises:
         ProblemError: 400 that names the offending field.

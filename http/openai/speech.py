@@ -39,11 +39,7 @@ from greenroom.schemas.wire.openai_endpoints import SpeechRequest
 
 @attrs.frozen
 class VoiceQuery:
-    """The query of a list of voices.
-
-    Args:
-        model: Model whose voices to list; all without it.
-    """
+    """The query of a list of voices. `model`: model whose voices to list; all without it."""
 
     model: str | None = None
 
@@ -122,9 +118,6 @@ _DATA_URL = re.compile(r"data:[\w.+/;=-]{0,100};base64,")
 def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> InferenceRequest:
     """Parse a speech request into a protocol-independent one, without its reference audio.
 
-    Args:
-        client: See `InferenceRequest`.
-
     Raises:
         ProblemError: 400 that names the offending field.
     """
@@ -169,11 +162,7 @@ def with_reference(asked: InferenceRequest, path: str) -> InferenceRequest:
 
 
 def parse_audio_format(wire: SpeechRequest) -> AudioFormat:
-    """Return the audio format of the response.
-
-    Raises:
-        ProblemError: 400 for an unknown format.
-    """
+    """Return the audio format of the response. Raises ProblemError (400): for an unknown format."""
     return AUDIO_FORMATS[_choice(wire.response_format, "response_format", tuple(AUDIO_FORMATS))]
 
 
@@ -198,11 +187,7 @@ log = get_logger(actor="http")
 
 
 class AudioBody:
-    """Formats speech as the bytes of an audio file, which cannot express errors.
-
-    Args:
-        wanted: Audio format of the response.
-    """
+    """Formats speech as the bytes of an audio file, which cannot express errors."""
 
     has_news = False
 
@@ -219,11 +204,7 @@ class AudioBody:
         return b""
 
     def event(self, event: InferenceEvent) -> bytes:
-        """Return the next bytes of the file.
-
-        Raises:
-            AnswerCutError: The speech failed.
-        """
+        """Return the next bytes of the file. Raises AnswerCutError: the speech failed."""
         match event:
             case AudioChunk(samples, rate):
                 return self._encoder.encode(samples, rate)
@@ -235,21 +216,13 @@ class AudioBody:
         return b""
 
     def failure(self, problem: Problem) -> bytes:
-        """Abort the response.
-
-        Raises:
-            AnswerCutError: Always.
-        """
+        """Abort the response. Raises AnswerCutError: always."""
         log.warning("answer cut", code=problem.code, detail=problem.detail)
         raise AnswerCutError(problem.detail)
 
 
 class SpeechEvents:
-    """Formats speech as OpenAI's `speech.audio.delta` and `speech.audio.done`.
-
-    Args:
-        wanted: Format of the audio that all deltas form together.
-    """
+    """Formats speech as OpenAI's `speech.audio.delta` and `speech.audio.done`."""
 
     content_type = SERVER_SENT_EVENTS
     has_news = False

@@ -35,11 +35,7 @@ from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
 
 @attrs.frozen
 class RequestToStore:
-    """Parts of a request that are stored with its response.
-
-    Args:
-        messages: Messages as JSON text.
-    """
+    """Parts of a request that are stored with its response."""
 
     messages: str
     metadata: dict[str, str]
@@ -47,9 +43,6 @@ class RequestToStore:
 
 def parse_request_to_store(wire: ChatRequest, body: JsonObject, *, storing: bool) -> RequestToStore | None:
     """Return the parts of a request to store; None if it does not ask for storage.
-
-    Args:
-        storing: True if the server stores responses.
 
     Raises:
         ProblemError: 400 for wrong metadata, or for `store` where storage is disabled.
@@ -69,13 +62,7 @@ async def save_completion(
     model: str,
     choices: Sequence[CollectedChoice],
 ) -> Problem | None:
-    """Store a complete chat response, and return a problem if that failed.
-
-    Args:
-        owner: Owner of the stored completion.
-        formatter: Formatter that makes the stored body.
-        model: Name of the model that answered.
-    """
+    """Store a complete chat response, and return a problem if that failed."""
     completion = StoredCompletion(
         id=formatter.answer_id,
         owner=owner,

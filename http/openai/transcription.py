@@ -120,15 +120,7 @@ def parse_transcription_form(form: Form) -> TranscriptionRequest:
 def transcription_request(
     wire: TranscriptionRequest, file: str, task: Task, request_id: str, client: str
 ) -> InferenceRequest:
-    """Return the protocol-independent request.
-
-    Args:
-        file: Path of the recording.
-        client: See `InferenceRequest`.
-
-    Raises:
-        ProblemError: 400 if the model's name is invalid.
-    """
+    """Return the protocol-independent request. Raises ProblemError (400): the model's name is invalid."""
     asked = TranscriptionInput(
         file,
         task,

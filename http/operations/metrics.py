@@ -48,11 +48,7 @@ class MetricsPage:
         self._rendered = -math.inf
 
     async def text(self) -> bytes:
-        """Return the text.
-
-        Raises:
-            ProblemError: The server ends.
-        """
+        """Return the text. Raises ProblemError: the server ends."""
         async with self._rendering:
             if trio.current_time() - self._rendered >= SHARED_SECONDS:
                 status = await ask_actor(self._refs.pool, DescribePool(), PoolStatus)
@@ -104,11 +100,7 @@ Labelled = Mapping[str, float]
 
 @attrs.frozen
 class _Row:
-    """A metric with one value for each model, or one for each value of a second label.
-
-    Args:
-        label: Name of the second label; None if there is none.
-    """
+    """A metric with one value for each model, or one for each value of a second label."""
 
     name: str
     meaning: str
@@ -201,7 +193,6 @@ def metrics_text(
 
     Args:
         requests: Number of responses by route, method and class of status.
-        sessions: Sessions with MCP servers.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 

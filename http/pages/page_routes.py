@@ -101,14 +101,7 @@ _TYPES = {
 
 @attrs.frozen
 class SiteFile:
-    """A file of the pages.
-
-    Args:
-        body: Its bytes.
-        compressed: The same, compressed with gzip.
-        content_type: Its media type.
-        tag: Digest of its bytes, for entity tags.
-    """
+    """A file of the pages."""
 
     body: bytes
     compressed: bytes

@@ -39,9 +39,6 @@ def run_command(run: Callable[[], Awaitable[int]]) -> NoReturn:
 
     SIGINT, SIGTERM and SIGHUP cancel the command, and a second signal ends the process at once; both result
     in the signal's exit status. A `ClickException` is printed as one line and ends the command.
-
-    Args:
-        run: Runs the command, and returns the exit status.
     """
     signals = _Signals()
     _end(trio.run(signals.run, run), at_once=signals.received)

@@ -43,7 +43,6 @@ class RunningServer:
     Args:
         addresses: Base URLs by which this machine reaches it, such as `http://127.0.0.1:8000`; after those,
             `unix:/PATH` of its Unix sockets.
-        pid: Id of its process.
         started: Unix time in seconds.
         key: API key that opens it to this user's processes; empty for none.
         certificate: Path of the certificate under which it listens; empty for none.

@@ -118,11 +118,7 @@ def parse_rerank_request(
 
 
 def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
-    """Return the documents to rank.
-
-    Raises:
-        ProblemError: 400: there are none, or under both names.
-    """
+    """Return the documents to rank. Raises ProblemError (400): there are none, or under both names."""
     if wire.documents is not None and wire.texts is not None:
         raise invalid("`documents` and `texts` are two names for the same field: send one of them.", "texts")
     documents = wire.documents if wire.texts is None else wire.texts
@@ -179,11 +175,7 @@ CohereVersion = Literal["1", "2"]
 def format_rerank(
     wire: RerankRequest, answer_id: str, version: CohereVersion, found: Results[Score]
 ) -> dict[str, Any] | list[dict[str, Any]]:
-    """Return the most relevant documents, best first; ties stay in request order.
-
-    Args:
-        version: Version of Cohere's API.
-    """
+    """Return the most relevant documents, best first; ties stay in request order."""
     ranked = sorted(found.events, key=lambda score: (-score.value, score.index))
     if wire.texts is not None:
         return [_tei_rank(wire.texts, score, with_text=bool(wire.return_text)) for score in ranked]

@@ -53,7 +53,6 @@ class Compaction:
     """A compacted conversation.
 
     Args:
-        summary: The model's summary.
         items: Instructions and the last turns, with notes in place of embedded files.
     """
 
@@ -70,11 +69,7 @@ class Compaction:
 
     @classmethod
     def decrypt(cls, cipher: ContentCipher, content: str, field: str) -> Compaction:
-        """Return the compaction in encrypted content.
-
-        Raises:
-            ProblemError: 400 that names the field.
-        """
+        """Return the compaction in encrypted content. Raises ProblemError (400) that names the field."""
         decrypted = json.loads(cipher.decrypt(content, field))
         return cls(decrypted["summary"], tuple(decrypted["items"]))
 
@@ -106,11 +101,7 @@ class CompactionLimits:
 
 
 def compacted(summary: str, items: Sequence[JsonObject], limits: CompactionLimits) -> Compaction:
-    """Return the compaction of a conversation, given its summary.
-
-    Args:
-        items: All items of the conversation, with older compactions expanded.
-    """
+    """Return the compaction of a conversation, given its summary."""
     instructions = [item for item in items if is_instruction(item) and not _is_summary(item)]
     said = [without_large_files(item) for item in items if not is_instruction(item)]
     return Compaction(summary, (*instructions, *last_turns(said, limits.turns)))
@@ -153,9 +144,6 @@ def last_turns(items: Sequence[JsonObject], room: int) -> Sequence[JsonObject]:
 
     If not even the last turn fits, its user message is kept if that fits, and then as many items from the end
     of the turn as fit. A result is never kept without its call.
-
-    Args:
-        room: Limit in characters of JSON.
     """
     behind = list(accumulate((len(json.dumps(item)) for item in reversed(items)), initial=0))[::-1]
     questions = [index for index, item in enumerate(items) if item.get("role") == "user"]
@@ -236,9 +224,6 @@ class ContentCipher:
     def decrypt(self, content: str, field: str) -> str:
         """Decrypt a text.
 
-        Args:
-            field: Name of the field in the request, for errors.
-
         Raises:
             ProblemError: 400 that names the field: altered, too long, or encrypted under another key.
         """
@@ -268,9 +253,6 @@ class ServerCipher:
     """Provider of ciphers with the server's key.
 
     The store keeps the key, so that content from before a restart still decrypts.
-
-    Args:
-        store: Store with the key.
     """
 
     def __init__(self, store: Ref[StoreMessage]) -> None:

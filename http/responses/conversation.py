@@ -257,19 +257,12 @@ TEXT_PARTS = ("input_text", "output_text", "text", "summary_text", "reasoning_te
 
 
 def content_texts(content: Content, field: str) -> list[str]:
-    """Return the texts of text-only content.
-
-    Raises:
-        ProblemError: 400 that names a part of another type.
-    """
+    """Return the texts of text-only content. Raises ProblemError (400) that names a part of another type."""
     return [_text(part, f"{field}[{index}]") for index, part in enumerate(content.parts)]
 
 
 def content_parts(content: Content, media: MediaReader, field: str) -> tuple[ContentPart, ...]:
     """Return content as protocol-independent parts.
-
-    Args:
-        media: Media reader of the whole request.
 
     Raises:
         ProblemError: 400 that names the field; 501 for a video.
@@ -351,9 +344,6 @@ class HostedResult:
 
 def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[HostedCall | HostedResult]:
     """Yield the calls and results that represent an item; none for searches, tool lists and the like.
-
-    Args:
-        media: Media reader of the whole request.
 
     Raises:
         ProblemError: 400 that names the field.

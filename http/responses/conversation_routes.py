@@ -39,7 +39,6 @@ class ConversationQuery:
 
     Args:
         after: Id of the conversation that precedes the page; None for the beginning.
-        limit: Maximum number of conversations.
         query: Text that their `metadata.title` contains; empty for all.
     """
 
@@ -50,11 +49,7 @@ class ConversationQuery:
 
 @attrs.frozen
 class DeletionQuery:
-    """Options for the deletion of a conversation.
-
-    Args:
-        responses: True to delete its ended responses too.
-    """
+    """Options for the deletion of a conversation. `responses`: True to delete its ended responses too."""
 
     responses: bool = False
 

@@ -25,7 +25,6 @@ def make_echo(
 
     Args:
         parameters: The request's parameters, with the operator's defaults for absent ones.
-        text_format: The request's text format.
         stored: True if the response will be stored.
 
     Raises:

@@ -211,11 +211,6 @@ def resolve_references(
     """Return items with references replaced by the stored items.
 
     An item referenced repeatedly is decoded once. Items already in the history are not repeated.
-
-    Args:
-        known: Ids of the history's items.
-        stored: Referenced items by id.
-        proceed: See `check_items`.
     """
     decoded: dict[str, Item] = {}
     resolved = []
@@ -240,11 +235,7 @@ def decode_item(body: str) -> Item:
 def expand_compactions(
     items: Sequence[Item], fields: Sequence[str], cipher: ContentCipher
 ) -> tuple[Item, ...]:
-    """Return items with the last compaction decrypted and expanded; earlier ones become empty.
-
-    Args:
-        fields: Parameter name of each item, for errors.
-    """
+    """Return items with the last compaction decrypted and expanded; earlier ones become empty."""
     expanded = list(items)
     places = [index for index, item in enumerate(items) if isinstance(item.param, CompactionItem)]
     for index in places:

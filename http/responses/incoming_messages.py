@@ -40,7 +40,6 @@ class Refused:
     """A rejected part of a message.
 
     Args:
-        problem: The reason.
         code: Code with which the socket closes, if nothing more can be accepted.
     """
 
@@ -53,9 +52,7 @@ class IncomingMessage:
     """One message, as far as it has arrived.
 
     Args:
-        pieces: Pieces of its text.
         size: Size in bytes so far.
-        resources: Resources that are closed when the message is released.
         problem: Reason why it is rejected, if so; then none of it is kept.
     """
 
@@ -166,11 +163,7 @@ class EventTexts:
         self._rest = b""
 
     def feed(self, data: bytes, lane: str | None) -> list[bytes]:
-        """Return the events completed by this part of the stream, as JSON.
-
-        Args:
-            lane: Value of `stream_id` to add to every event, if any.
-        """
+        """Return the events completed by this part of the stream, as JSON."""
         *blocks, self._rest = (self._rest + data).split(_END)
         texts = []
         for block in blocks:

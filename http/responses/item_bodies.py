@@ -86,11 +86,7 @@ def encrypt_reasoning(item: JsonObject) -> JsonObject:
 
 
 def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
-    """Return an item as JSON.
-
-    Args:
-        included: Values of the query parameter `include`.
-    """
+    """Return an item as JSON."""
     if ENCRYPTED_REASONING not in included or '"reasoning"' not in item.body:
         return item.body.encode()
     return json.dumps(encrypt_reasoning(json.loads(item.body))).encode()
@@ -98,10 +94,6 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
 
 async def item_page(answers: AnswerAccount, page: ItemPage, included: Sequence[str] = ()) -> Response:
     """Return the response for a page of items, in OpenAI's format.
-
-    Args:
-        answers: See `stored_json_response`.
-        included: Values of the query parameter `include`.
 
     Raises:
         ProblemError: 503 if unsent responses use up the memory budget.

@@ -167,10 +167,6 @@ MAX_LANE = 64
 class SocketRequest:
     """One message of a socket: its own members, and the histories kept in memory.
 
-    Args:
-        socket: The socket's number.
-        histories: Histories of all sockets.
-
     Attributes:
         lane: Value of `stream_id` in its events; turns of different lanes are still answered in sequence.
         generates: True if output is to be generated.
@@ -184,11 +180,7 @@ class SocketRequest:
     previous: str | None = None
 
     def read(self, body: JsonObject) -> None:
-        """Read the members that only socket messages have.
-
-        Raises:
-            ProblemError: 400 that names the field.
-        """
+        """Read the members that only socket messages have. Raises ProblemError (400) that names the field."""
         previous, lane = body.get("previous_response_id"), body.get("stream_id")
         self.previous = previous if isinstance(previous, str) else None
         if lane is not None and not (isinstance(lane, str) and 0 < len(lane) <= MAX_LANE):
@@ -244,9 +236,6 @@ class _Kept:
 
 class LocalHistories:
     """Keeps, for each lane of each socket, the history up to its latest response.
-
-    Args:
-        max_length: See `MAX_LENGTH`.
 
     Attributes:
         length: Size of all histories in characters.

@@ -58,10 +58,6 @@ def parse_prompt_request(
 ) -> ParsedResponseRequest:
     """Return a parsed request of which only the prompt is wanted.
 
-    Args:
-        wire: `body` in structured form.
-        client: See `InferenceRequest`.
-
     Raises:
         ProblemError: 400 that names the offending field.
     """
@@ -240,9 +236,7 @@ class RequestWithHistory:
     """A request with its whole conversation.
 
     Args:
-        request: Protocol-independent request.
         items: The request's own items, with references resolved.
-        turns: Earlier turns, as they were read.
         history: Items of earlier turns, as far as the model reads them.
         stored_input: Stored form of the request's own items; empty if later requests cannot continue it.
         approved: Calls of MCP tools that the user has approved, and that have not been made.
@@ -263,11 +257,9 @@ class ParsedResponseRequest:
     """A client's request, whose history may still have to be read from the store.
 
     Args:
-        items: The request's own items.
         field: Name of the member with the items.
         previous: Id of the previous response, if any; a turn of `conversation`, if that is named too.
         conversation: Id of the conversation that the response belongs to, if any.
-        instructions: The request's instructions, if any.
         template: The protocol-independent request, still without messages.
         chat: Its chat input, still without messages.
         formatter: Formatter of the response; None if only the prompt is wanted.
@@ -332,12 +324,6 @@ class ParsedResponseRequest:
         proceed: Callable[[], None] | None = None,
     ) -> RequestWithHistory:
         """Return the complete request. May take long if it is large.
-
-        Args:
-            items: The request's own items, with references resolved.
-            turns: See `RequestWithHistory`.
-            history: See `RequestWithHistory`.
-            proceed: See `Conversation`.
 
         Raises:
             ProblemError: 400 that names the field, 404 for an item that is not stored here.

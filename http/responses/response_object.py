@@ -76,11 +76,7 @@ class ResponseEcho:
         object.__setattr__(self, "calls", CallKinds.of(self.members["tools"]))
 
     def answered_with(self, parameters: GenerationParameters | None) -> ResponseEcho:
-        """Return the echo with the parameters that the model used for absent ones.
-
-        Args:
-            parameters: Parameters resolved for the answer; None if not known.
-        """
+        """Return the echo with the parameters that the model used for absent ones."""
         if parameters is None:
             return self
         used = {"temperature": parameters.temperature, "top_p": parameters.top_p}
@@ -108,7 +104,6 @@ class ResponseHead:
 
     Args:
         id: The response's id, `resp_…`.
-        model: Name of the model.
         created: Unix time of creation in seconds.
     """
 
@@ -118,11 +113,7 @@ class ResponseHead:
 
 
 def encoded_response(echo: ResponseEcho, own: JsonObject) -> bytes:
-    """Return a response as JSON.
-
-    Args:
-        own: Members that are not echoed (`response_members`).
-    """
+    """Return a response as JSON."""
     return b"%b,%b}" % (json_ascii(own)[:-1], echo.encoded)
 
 
@@ -142,10 +133,7 @@ def response_members(
     Args:
         status: `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
         completed: Unix time of completion in seconds.
-        output: The response's items.
         finished: End of the answer, with its usage.
-        problem: Reason of a failure.
-        incomplete: Reason of an incomplete response.
         dropped_messages: Number of the oldest messages dropped from the prompt.
     """
     members = {
@@ -166,11 +154,7 @@ def response_members(
 def answered_members(
     echo: ResponseEcho, head: ResponseHead, choice: CollectedChoice, completed: int
 ) -> dict[str, Any]:
-    """Return the members that are not echoed, for a complete answer.
-
-    Args:
-        completed: Unix time of completion in seconds.
-    """
+    """Return the members that are not echoed, for a complete answer."""
     status, incomplete = ending(choice.finished)
     return response_members(
         head,
@@ -279,14 +263,7 @@ class CallKinds:
 def output_items(
     choice: CollectedChoice, response_id: str, calls: CallKinds, *, encrypts_reasoning: bool
 ) -> list[dict[str, Any]]:
-    """Return the items of a complete answer, at least one.
-
-    White space between other items is dropped.
-
-    Args:
-        response_id: The response's id, from which the items' ids are derived.
-        encrypts_reasoning: True to add encrypted content to reasoning items.
-    """
+    """Return the items of a complete answer, at least one. White space between other items is dropped."""
     parts: Sequence[AnswerPart] = worded_parts(choice.parts) or (TextPart(""),)
     is_cut = choice.finished.reason in ("length", "cancelled")
     items: list[dict[str, Any]] = []

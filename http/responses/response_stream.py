@@ -293,12 +293,7 @@ Event = tuple[str, dict[str, Any]]
 
 
 class ItemStream(ABC):
-    """One item while it is being generated.
-
-    Args:
-        ident: The item's id.
-        index: Index of the item in the output.
-    """
+    """One item while it is being generated."""
 
     delta_type: str
     """Type of the events that carry its deltas."""

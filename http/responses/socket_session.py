@@ -74,12 +74,7 @@ LATE = Problem(408, "request_timeout", "The message did not arrive in time.")
 
 
 class ResponseSockets:
-    """Serves `/v1/responses` over WebSocket: each message is answered like a POST request.
-
-    Args:
-        app: The application with the routes.
-        services: Services of its routes.
-    """
+    """Serves `/v1/responses` over WebSocket: each message is answered like a POST request."""
 
     def __init__(self, app: QuartTrio, services: RouteServices, limits: SocketLimits | None = None) -> None:
         self._app = app
@@ -132,14 +127,7 @@ class ResponseSockets:
 
 
 class SocketSession:
-    """Answers the messages of one socket.
-
-    Args:
-        post: Makes the request of a message.
-        number: The socket's number.
-        messages: Queue of the socket's messages, still empty.
-        record: Records the problem of a message that is not posted.
-    """
+    """Answers the messages of one socket. `messages`: queue of the socket's messages, still empty."""
 
     def __init__(
         self,

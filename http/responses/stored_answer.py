@@ -132,7 +132,6 @@ class ResponseWriter:
         id: The response's id, `resp_…`.
         created: Unix time of creation in seconds.
         model: The model's name in the request.
-        input: The request's own items.
         keeps_prompt: True if this turn determines the operator's system prompt for later turns.
     """
 
@@ -244,11 +243,7 @@ class StoredQuery:
 
 
 def parse_stored_query(query: MultiDict[str, str]) -> StoredQuery:
-    """Return the parsed query parameters.
-
-    Raises:
-        ProblemError: 400 that names an invalid parameter.
-    """
+    """Return the parsed query parameters. Raises ProblemError (400) that names an invalid parameter."""
     stream = bool(query_boolean(query, "stream"))
     obfuscates = query_boolean(query, "include_obfuscation")
     after = query.get("starting_after")

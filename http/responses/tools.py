@@ -106,11 +106,7 @@ CALLABLE = ("function", "custom")
 
 
 def parse_tool_choice(value: Any) -> ToolChoice:
-    """Return the tool choice of a request.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Return the tool choice of a request. Raises ProblemError (400) that names the field."""
     if isinstance(value, dict) and value.get("type") == "mcp":
         name = value.get("name")
         return ToolChoice() if name is None else ToolChoice("named", _name(value, TOOL_CHOICE))

@@ -58,20 +58,12 @@ _ACCEPTED: dict[ParamType, Any] = {
 
 
 def is_list(name: str, of: type = Settings) -> bool:
-    """Return whether a setting takes several values.
-
-    Args:
-        of: Class of the setting.
-    """
+    """Return whether a setting takes several values."""
     return get_origin(kinds_of(of)[name]) is tuple
 
 
 def click_type(name: str, of: type = Settings) -> ParamType:
-    """Return the click type of a setting, or of each value of a list.
-
-    Args:
-        of: Class of the setting.
-    """
+    """Return the click type of a setting, or of each value of a list."""
     kind = kinds_of(of)[name]
     if get_origin(kind) is Literal:
         return click.Choice(get_args(kind))
@@ -92,7 +84,6 @@ def check_value(name: str, value: Any, of: type = Settings) -> Any:
 
     Args:
         value: Value from a TOML file, or text. Text of a list has commas between values.
-        of: Class of the setting.
 
     Raises:
         ValueError: Its message says what is expected.
@@ -175,7 +166,6 @@ def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
     """Return the tables of a variable's or of flags' entries.
 
     Args:
-        setting: Name of the setting.
         entries: Entries, each `NAME:SETTING=VALUE`; a single text has commas between them.
 
     Raises:
@@ -224,14 +214,7 @@ def _example(setting: str) -> str:
 
 
 def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
-    """Return the instance of a class for one table.
-
-    Args:
-        kind: Class of the table.
-        name: Name of the table.
-        table: Its entries, as they are written.
-        place: The table's place, for error messages.
-    """
+    """Return the instance of a class for one table."""
     known = attrs.fields_dict(kind)
     values = _flattened(table, known)
     for setting, value in values.items():

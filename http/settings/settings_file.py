@@ -85,7 +85,6 @@ class Reloader:
     """Reads the settings again and applies the changes, one reload at a time.
 
     Args:
-        settings: Settings in force.
         read: Function that reads and checks the settings on a thread; raises ClickException.
         reload_models: Function that applies the changed settings of models; returns the models whose files
             are read again.

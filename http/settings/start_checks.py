@@ -147,9 +147,6 @@ http_log = get_logger(actor="http")
 def check_keys(settings: Settings) -> None:
     """Refuse bad keys, and addresses that other machines reach while no request needs a key.
 
-    Args:
-        settings: Settings with the database's path.
-
     Raises:
         BadSettingError: Names the setting and the reason.
     """

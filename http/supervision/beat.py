@@ -24,7 +24,6 @@ class Beat:
     """A sign of life, with what the process does at that moment.
 
     Args:
-        stage: Stage of the process.
         importing: True while a library is imported, which may silence the process for long.
         busy: Names of the models that load or compute.
     """
@@ -54,12 +53,7 @@ def parse_beat(line: bytes) -> Beat | None:
 
 @attrs.frozen
 class SilenceLimits:
-    """Seconds without a sign of life after which a child counts as hung.
-
-    Args:
-        serving: Limit while it serves and while it ends.
-        importing: Limit while it starts, and while a library is imported.
-    """
+    """Seconds without a sign of life after which a child counts as hung."""
 
     serving: float = 10.0
     importing: float = 60.0

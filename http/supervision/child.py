@@ -24,9 +24,7 @@ class Child:
     """A running child, in a process group of its own: Ctrl-C at the terminal reaches only the parent.
 
     Args:
-        command: Program and arguments.
         sockets: Listening sockets to hand down.
-        limits: Limits on silence.
         left_out: Names of the models that it must not load before a request wants them.
         restarts: Number of processes that died before.
 

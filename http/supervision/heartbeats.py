@@ -83,11 +83,7 @@ class Heartbeats:
 
 
 class ParentPipe:
-    """The pipe to a supervising parent, whose end ends this process as SIGTERM does.
-
-    Args:
-        descriptor: Descriptor of its writing end.
-    """
+    """The pipe to a supervising parent, whose end ends this process as SIGTERM does."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -124,7 +120,6 @@ class Watchers:
     """The watchers of this process, which receive its stages and its work; often there are none.
 
     Args:
-        inherited: What the process has inherited.
         environment: Environment variables, without systemd's afterwards.
 
     Attributes:

@@ -188,9 +188,7 @@ class SupervisedProgram:
     """A supervised server that the system starts.
 
     Args:
-        command: Program with its arguments.
         folder: Folder in which it runs, since arguments may be relative paths.
-        variables: Environment variables.
         stop_seconds: Time limit of a shutdown, in whole seconds.
     """
 

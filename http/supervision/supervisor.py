@@ -44,9 +44,7 @@ class Supervisor:
         sockets: Listening sockets. They stay open between two processes, so that clients wait and nobody is
             refused.
         stop_seconds: Time limit of a shutdown, in seconds.
-        log: Log of the parent.
         systemd: Receiver of this process's readiness and signs of life.
-        limits: Limits on silence.
         scheme: Scheme of the addresses, `http` or `https`.
     """
 
@@ -270,7 +268,6 @@ def supervise(
 
     Args:
         inherited: Listening sockets from systemd; without any, the addresses of the settings are bound.
-        limits: Limits on the child's silence.
 
     Raises:
         ClickException: An address cannot be bound.

@@ -190,19 +190,11 @@ class AdminClient:
         return self._answer("GET", path, None, absent_ok=absent_ok)
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the answer to a POST.
-
-        Raises:
-            ClickException: The server cannot be reached or refuses.
-        """
+        """Return the answer to a POST. Raises ClickException: the server cannot be reached or refuses."""
         return self._answer("POST", path, body)
 
     def delete(self, path: str) -> Any:
-        """Return the answer to a DELETE.
-
-        Raises:
-            ClickException: The server cannot be reached or refuses.
-        """
+        """Return the answer to a DELETE. Raises ClickException: the server cannot be reached or refuses."""
         return self._answer("DELETE", path, None)
 
     def stream(self, path: str, body: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:

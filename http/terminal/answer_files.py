@@ -36,10 +36,6 @@ async def speak_to_file(
 ) -> int:
     """Write the speech of a text to a file; return the exit status. An existing file is replaced at the end.
 
-    Args:
-        form: Name of an audio format, one of `AUDIO_FORMATS`.
-        console: Console for the progress bar.
-
     Raises:
         ClickException: The speech failed, or the file cannot be written.
     """
@@ -124,7 +120,6 @@ async def transcribe_to_file(
     Args:
         form: Format of the transcript: `text`, `srt`, `vtt` or `json`.
         output: Path of the file, which is replaced at the end; None for standard output.
-        console: Console for the progress bar.
 
     Raises:
         ClickException: The transcription failed, or the file cannot be written.

@@ -33,10 +33,6 @@ _PLACE = re.compile(r"`input(?:\[(\d+)\])?`")
 async def embed_lines(server: ChosenServer, asked: EmbeddingInput, lines: Lines, console: Console) -> int:
     """Print a line of JSON for each text; return the exit status.
 
-    Args:
-        asked: Parameters of the embeddings; its texts are ignored.
-        console: Console for the progress bar.
-
     Raises:
         ClickException: A text cannot be read or embedded.
     """
@@ -104,11 +100,6 @@ async def rank_lines(
 ) -> int:
     """Print a line of JSON for each document, best first; return the exit status.
 
-    Args:
-        instruction: Criterion of relevance, for models that take instructions.
-        top: Number of documents to print; None for all.
-        console: Console for the progress bar.
-
     Raises:
         ClickException: A document cannot be read or ranked.
     """
@@ -166,11 +157,7 @@ class Line:
 
 @attrs.frozen
 class Lines:
-    """Texts that are read lazily.
-
-    Args:
-        total: Amount of input, in texts or bytes; None if unknown.
-    """
+    """Texts that are read lazily. `total`: amount of input, in texts or bytes; None if unknown."""
 
     lines: Iterator[Line]
     total: int | None

@@ -24,7 +24,6 @@ class ChosenServer:
 
     Args:
         url: Base URL without `/v1`, or `unix:/PATH` for a Unix socket.
-        model: Name of the model for requests.
         key: API key; None to send that of the environment, if there is one.
         drops_oldest: True if it leaves out the oldest turns of a chat that is too long.
         sets_length: True if the server's settings limit the length of answers, so that a chat sends no limit.

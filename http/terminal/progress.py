@@ -85,9 +85,6 @@ class DownloadLines:
 async def print_findings(pool: Ref[PoolMessage], message: ProbeModel, *, as_json: bool) -> int:
     """Run a probe and print its findings; return the exit status.
 
-    Args:
-        as_json: See `findings_text`.
-
     Raises:
         ClickException: The model cannot be probed.
     """
@@ -97,11 +94,7 @@ async def print_findings(pool: Ref[PoolMessage], message: ProbeModel, *, as_json
 
 
 def findings_text(found: Mapping[str, object], *, as_json: bool) -> str:
-    """Return findings as text.
-
-    Args:
-        as_json: True for one JSON object, false for a line for each finding.
-    """
+    """Return findings as text. `as_json`: True for one JSON object, false for a line for each finding."""
     if as_json:
         return json.dumps(found, indent=2)
     return "\n".join(f"{name}: {_in_words(value)}" for name, value in found.items() if value is not None)

@@ -29,11 +29,7 @@ MAX_TEXT_BYTES = 16 * 1024 * 1024
 
 
 def read_text() -> str:
-    """Return the text on stdin.
-
-    Raises:
-        UsageError: It is empty, too long, or not UTF-8.
-    """
+    """Return the text on stdin. Raises UsageError: it is empty, too long, or not UTF-8."""
     if sys.stdin is None:
         raise click.UsageError("stdin is closed")
     try:

@@ -242,7 +242,6 @@ class Refusals:
 
     Args:
         at_once: Limit on open refused connections; beyond it the oldest one is closed.
-        responses: Makes the error responses.
     """
 
     def __init__(self, at_once: int, responses: ClosingResponses) -> None:

@@ -231,11 +231,7 @@ class RequestStream(HTTPStream):
 
 
 class Pause:
-    """Replacement for Hypercorn's event that delays pipelined requests; while it waits, it reads ahead.
-
-    Args:
-        read_ahead: Reads the socket until cancelled.
-    """
+    """Replacement for Hypercorn's event that delays pipelined requests; while it waits, it reads ahead."""
 
     def __init__(self, read_ahead: Callable[[], Awaitable[None]]) -> None:
         self._read_ahead = read_ahead

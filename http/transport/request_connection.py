@@ -125,11 +125,7 @@ class FlowControlledBody(TrioBody):
         self._taken = trio.Event()
 
     async def __anext__(self) -> bytes:
-        """Return the data received since the last call.
-
-        Raises:
-            StopAsyncIteration: The body is complete.
-        """
+        """Return the data received since the last call. Raises StopAsyncIteration: the body is complete."""
         if self.ask is not None:
             ask, self.ask = self.ask, None
             await ask()

@@ -83,12 +83,7 @@ def no_record(_request_id: str, _path: str, _headers: Headers, _problem: Problem
 
 @attrs.frozen
 class ClosingResponses:
-    """Makes the error responses of requests that do not reach the app, and records each.
-
-    Args:
-        error_shapes: Error formats by protocol.
-        record: Callback for each response; must not block.
-    """
+    """Makes the error responses of requests that do not reach the app, and records each."""
 
     error_shapes: ErrorShapes = no_shapes
     record: RecordRefusal = no_record
@@ -107,12 +102,7 @@ NO_RECORDS = ClosingResponses()
 def closing_response(
     problem: Problem, error_members: ErrorMembers, with_body: bool, request_id: str
 ) -> bytes:
-    """Return a complete error response after which the connection closes.
-
-    Args:
-        error_members: A protocol's members of the error document.
-        with_body: False for a HEAD request, whose response has no body.
-    """
+    """Return a complete error response after which the connection closes."""
     body = problem_document(problem, request_id, error_members)
     headers = {
         **problem_headers(problem),

@@ -140,11 +140,7 @@ LEAST_RATE = 64 * 1024
 
 
 class PacedAnswer(ResponseBody):
-    """The body of a response that is iterated once, in pieces of `PIECE_BYTES`.
-
-    Args:
-        data: Complete body.
-    """
+    """The body of a response that is iterated once, in pieces of `PIECE_BYTES`."""
 
     def __init__(self, data: bytes) -> None:
         self._rest = memoryview(data)

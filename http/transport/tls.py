@@ -30,7 +30,6 @@ class TlsStream(SocketStream):
 
     Args:
         stream: Accepted stream; this object takes ownership of its socket.
-        context: Certificate and its key.
         send_timeout: Time limit as for a plain socket.
     """
 
@@ -119,9 +118,6 @@ log = get_logger(actor="http")
 
 class Certificates:
     """The certificate of new connections, which can change while the server runs.
-
-    Args:
-        settings: Settings with the paths of its files.
 
     Raises:
         OSError: A file cannot be read, or its content does not fit (`ssl.SSLError`).

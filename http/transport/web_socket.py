@@ -30,12 +30,7 @@ _KEY_LENGTH = 24
 
 @attrs.frozen
 class Part:
-    """A part of a message, in order of arrival.
-
-    Args:
-        data: Payload; UTF-8 if it is text.
-        ends: True for the last part of a message.
-    """
+    """A part of a message, in order of arrival."""
 
     data: bytes
     is_text: bool
@@ -44,13 +39,6 @@ class Part:
 
 class WebSocket:
     """One client's WebSocket, which is read only as fast as its parts are consumed.
-
-    Args:
-        request: Request for the upgrade.
-        client: Address and port of the peer, if it has one.
-        write: Sends bytes to the client.
-        responses: Makes the error response of a refusal.
-        scheme: Scheme of the connection, `http` or `https`.
 
     Attributes:
         draining: Set when the server shuts down: no new work may start.

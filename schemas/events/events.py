@@ -32,7 +32,6 @@ class QueueStatus:
         status: `queued` (for a slot), `waiting_for_model` (for memory in the pool), `downloading` (its files
             come from the hub), or `loading`.
         position: Number of requests for the model ahead of this one.
-        model: Public id of the model.
         eta_ms: Estimated milliseconds until the request is served; None if unknown.
         loading: Models that are loading: this one, or others that were given memory before it.
         unloading: Models that leave memory, some of them once their running requests have ended.
@@ -240,7 +239,6 @@ class Finished:
     """The end of a choice.
 
     Args:
-        reason: Finish reason.
         stop: The stop string that matched, if one did.
         raw: The model's unparsed output, including markers of reasoning and tool calls, for storage.
         tokens: Token ids of the output.

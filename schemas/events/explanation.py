@@ -38,7 +38,6 @@ class PromptDifference:
     Args:
         part: Kind of the first part that differs; None if one prompt continues the other.
         index: Index of the message or tool, from 0. A system prompt in a field of its own is message 0.
-        role: Role of the message.
         shared: Number of tokens at the beginning that both prompts have.
         again: Spans of later tokens that the earlier prompt had too, as pairs of start and end.
     """
@@ -98,7 +97,6 @@ class Waits:
     """Seconds that a request waited before its prompt was computed, by what it waited for.
 
     Args:
-        loading: The load of its model.
         model: Memory for its model, which other models had.
         slot: A slot among the model's running answers.
         preparing: Its own prompt's rendering and tokenization.
@@ -127,7 +125,6 @@ class Preemptions:
     """Pauses of an answer whose memory was needed for others.
 
     Args:
-        count: Number of pauses.
         tokens: Tokens, of prompt and answer, that were computed again.
         seconds: Time from each pause until the answer went on.
     """

@@ -28,11 +28,7 @@ class Vector:
 
 @attrs.frozen
 class Score:
-    """The relevance of document `index` to the request's query.
-
-    Args:
-        value: Score from 0 to 1.
-    """
+    """The relevance of document `index` to the request's query. `value`: score from 0 to 1."""
 
     value: float
     index: int = 0
@@ -78,7 +74,6 @@ class Segment:
         avg_logprob: Mean log-probability (natural) of its tokens.
         compression_ratio: Compression ratio of the text by gzip; a high one indicates repetition.
         no_speech_prob: Probability, 0 to 1, that the segment contains no speech.
-        temperature: Sampling temperature.
         seek: Start of the model's window, in frames of 10 ms.
     """
 
@@ -158,7 +153,6 @@ class ToolResult:
     """The result of a call.
 
     Args:
-        content: Text and images.
         failed: True if the tool says that it failed, or could not be asked; `content` says why.
         seconds: Time that the call took.
     """

@@ -91,7 +91,6 @@ class RowStatistics:
     """An answer that is being computed: a row of a batch, or one that waits to become one.
 
     Args:
-        request_id: Id of its request.
         index: Index of the choice within the request.
         stage: `waiting` until its prompt is begun, `prefill` while that is computed, then `decode`.
         prompt_tokens: Length of the prompt in tokens.
@@ -142,9 +141,7 @@ class TextEngineStatistics:
     """A snapshot of a text engine.
 
     Args:
-        requests: Number of unfinished requests.
         waiting: Number of sequences that wait for memory.
-        prefilling: Number of sequences in prefill.
         prefilled: Number of sequences that have finished prefill and wait to join a batch.
         decoding: Number of sequences that get a token in every step.
         batches: Rows and padded length in tokens of each batch.
@@ -170,12 +167,7 @@ class TextEngineStatistics:
     phases: PhaseSeconds
 
     def snapshot(self, usage: Usage, rows: tuple[RowStatistics, ...]) -> EngineSnapshot:
-        """Return the figures for operators.
-
-        Args:
-            usage: Usage of the unfinished answers.
-            rows: Progress of these answers.
-        """
+        """Return the figures for operators."""
         running = self.prefilling + self.prefilled + self.decoding
         return EngineSnapshot(
             running,
@@ -237,7 +229,6 @@ class RequestDurations:
 
     Args:
         first_token: From the request to its first token, of requests that generate any.
-        whole: From the request to its end.
         queued: Before the prompt was computed.
         prefill: While the prompt was computed.
         decode: While the answer was computed.
@@ -260,10 +251,6 @@ class ModelTotals:
         failed: Numbers of requests by the code of their problem.
         durations: Seconds that requests took.
         token_intervals: Seconds between the tokens of an answer; None if it has written none.
-        texts: Number of embedded texts.
-        documents: Number of scored documents.
-        preempted: Number of preemptions.
-        loads: Number of completed loads.
         load_failures: Number of loads that failed, and of crashes and hangs of a loaded model.
         restarts: Number of loads that followed an error.
         evictions: Number of unloads that made room for another model.

@@ -102,7 +102,6 @@ class ToolCall:
 
     Args:
         id: Call id on the wire (`call_…`); adapters convert it for templates that need another form.
-        name: Name of the function.
         arguments: JSON text of an object, exactly as generated or as found in the client's history.
     """
 
@@ -177,9 +176,7 @@ class Message:
     Args:
         content: Content parts in order; empty for an assistant turn that only calls tools.
         reasoning: Reasoning before an assistant's answer, if the client sent it back.
-        tool_calls: Tool calls of an assistant turn.
         tool_call_id: Id of the call that a `tool` message answers.
-        name: Name of the participant or of the tool.
         is_note: True if the server has written it, so that the operator's system prompt still applies.
     """
 
@@ -276,7 +273,6 @@ class ReasoningSettings:
 
     Args:
         enabled: True to reason, False not to.
-        effort: Reasoning effort.
         preserved: True to show the model its reasoning from earlier turns.
     """
 

@@ -78,7 +78,6 @@ class EchoedPrompt:
     """A prompt that is returned to its client.
 
     Args:
-        text: Text to return.
         hidden: Number of initial tokens that the client did not write.
         scored: True if the log-probabilities of its tokens are requested too.
         vocabulary: Size of the model's vocabulary.
@@ -117,7 +116,6 @@ class OutlinedPart:
     """A message or a tool of a prompt, without its text.
 
     Args:
-        digest: Digest of all that is rendered of it.
         size: Length of its text in bytes.
         index: Index in the client's request; None if the server has added it.
         role: Role of the message; None for a tool.

@@ -26,7 +26,6 @@ class ChatInput:
         continue_final_message: True if the last message is the beginning of an assistant's answer to
             continue.
         parallel_tool_calls: True if an answer may contain more than one tool call.
-        thinking: Settings of reasoning.
         verbosity: Verbosity of the answer; `medium` is the model's default.
         prediction: Text that the client expects as the answer; its tokens count as rejected drafts.
         system_prompt: The operator's system prompt at the conversation's start, empty if there was none; None
@@ -94,7 +93,6 @@ class ScoreInput:
     """Pairs of texts to score by how well the second answers the first.
 
     Args:
-        pairs: Pairs of query and document.
         instruction: Description of a relevant document, for models that accept one.
         truncate: True to truncate a document that is too long instead of rejecting it.
         document_tokens: Maximum number of tokens of a document that are read; None for all that fit.
@@ -179,7 +177,6 @@ class InferenceRequest:
 
     Args:
         id: Request id, also found in the logs and in `x-request-id`.
-        key: The base model.
         overrides: Parameters set by the client, already validated.
         response_format: Required format of the visible answer.
         client: Identity for fair scheduling: an address, followed by `#` and a key if there is one; may be
@@ -329,7 +326,6 @@ class ReasoningConstraint:
 
     Args:
         start: Marker that opens reasoning, e.g. `<think>`.
-        end: Marker that closes it.
         opened: True if the prompt ends inside reasoning.
         budget: Maximum number of reasoning tokens before it is closed; None for no limit.
         forced_end: Text that closes reasoning at the budget; by default the end marker on its own line.

@@ -42,7 +42,6 @@ class VectorTraits:
     """Properties of a model's embedding vectors.
 
     Args:
-        dimensions: Length of a vector.
         pooling: Pooling of token vectors (`mean`, `cls`, …); several, joined by `+`, are concatenated.
         normalized: True if vectors have unit length.
     """
@@ -67,9 +66,6 @@ class ProbedCapabilities:
     detection decides. The database has a column for each field.
 
     Args:
-        model_id: The model's own id.
-        model_type: Type of the model.
-        model_family: Family of the model.
         tool_parser_id: Id of the parser that found the requested calls; None if none did.
         thinking_parser_id: Id of the parser that found reasoning; None if none did.
         supports_native_tools: True if the chat template describes tools.
@@ -79,13 +75,11 @@ class ProbedCapabilities:
         practical_max_tokens: Longest context for which the memory suffices, in tokens.
         supports_multi_image: True if the model takes several images in one prompt.
         supports_video: False for vision models, since no video is served.
-        embedding_dimensions: Length of a vector.
         max_sequence_length: Longest text in tokens, of models that embed or rank.
         is_normalized: True if vectors have length 1.
         supports_tts: True if the model speaks.
         supports_stt: True if the model transcribes.
         probed_at: Unix time of the probe in seconds.
-        probe_version: Version of the probe.
         files: Fingerprint of the model's files; the record is invalid once they change.
     """
 
@@ -199,7 +193,6 @@ class WorkingSpace:
     """The working space measured at a model's last load.
 
     Args:
-        model_id: The model's own id.
         nbytes: Bytes that steps took beyond weights and caches.
         stamp: Text that changes with the model's files and the settings on which the bytes depend.
     """

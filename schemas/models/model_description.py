@@ -24,22 +24,17 @@ class ModelDescription:
         nbytes: Size of its files in bytes.
         record: Capabilities; None if its files are missing or unusable.
         problem: The reason why the files are unusable.
-        parameters: Number of weights.
         quantization: Bits per weight (`4-bit`), or the weights' type.
-        template: Source of the chat template.
         describes_tools: True if the template has a place for tools.
         supports_reasoning: True if the template supports reasoning.
         fills_gaps: True if the vocabulary has fill-in-the-middle tokens.
         generation: Contents of its `generation_config.json`.
-        folder: Path of the folder with its files.
         notices: Warnings for the operator, as sentences.
         model: The model's own id, if `id` is an alias or a profile.
-        owned_by: Owner, as reported to clients.
         need: Memory that a load needs; None if the files do not tell.
         fits: True if an empty server admits it; None if unknown.
         refused: Reason why none of its loads will succeed, although its kind is known; None if there is none.
         parsers: Ids of the parsers of tool calls and of reasoning; None lets the template decide.
-        settings: Settings that can be the model's own, as they hold for it.
     """
 
     id: str
@@ -189,9 +184,7 @@ class Download:
     """The missing files of a model, before their download.
 
     Args:
-        files: Number of files.
         nbytes: Size of all files, in bytes.
-        source: Address of the hub.
         folder: Folder of the hub's cache that will hold them.
     """
 

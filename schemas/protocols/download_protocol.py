@@ -67,11 +67,9 @@ class PullStatus:
     """The state of a fetch.
 
     Args:
-        id: Id of the fetch.
         revision: Branch, tag or commit that was asked for.
         started: Unix time in seconds.
         ended: Unix time in seconds; None while it runs.
-        problem: Reason of a failure.
     """
 
     id: str
@@ -86,11 +84,7 @@ class PullStatus:
 
 @attrs.frozen
 class Pulled:
-    """The end of a fetch: the model's files are on this machine.
-
-    Args:
-        folder: Folder of its snapshot.
-    """
+    """The end of a fetch: the model's files are on this machine."""
 
     model: str
     folder: str
@@ -171,12 +165,7 @@ class PullNews:
 
 @attrs.frozen
 class SearchHub:
-    """Search the hub for models that MLX reads. Reply: FoundModels, or Failed.
-
-    Args:
-        words: Words of the models' names.
-        limit: Maximum number of models.
-    """
+    """Search the hub for models that MLX reads. Reply: FoundModels, or Failed."""
 
     words: str
     limit: int = 20
@@ -187,7 +176,6 @@ class FoundModel:
     """A model of the hub.
 
     Args:
-        id: Hub id.
         downloads: Number of downloads in the last month.
         gated: True if its terms have to be accepted.
         local: True if it is on this machine.
@@ -220,11 +208,7 @@ class DeleteModel:
 
 @attrs.frozen
 class ModelDeleted:
-    """The end of a deletion.
-
-    Args:
-        freed: Bytes of disk that are free again.
-    """
+    """The end of a deletion. `freed`: bytes of disk that are free again."""
 
     model: str
     freed: int

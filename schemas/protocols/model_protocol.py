@@ -69,7 +69,6 @@ class Generate:
 
     Args:
         queued: Time waited so far, in seconds; included in the reported timing.
-        waits: What it waited for.
     """
 
     request: InferenceRequest
@@ -166,11 +165,7 @@ class Sized:
 
 @attrs.frozen
 class LoadProgress:
-    """The progress of a load.
-
-    Args:
-        fraction: Fraction of the weights that is loaded, 0 to 1.
-    """
+    """The progress of a load. `fraction`: fraction of the weights that is loaded, 0 to 1."""
 
     fraction: float
 
@@ -188,11 +183,7 @@ class Unloaded:
 
 @attrs.frozen
 class Trimmed:
-    """The end of a release of caches.
-
-    Args:
-        freed: Bytes that were measured to be free again.
-    """
+    """The end of a release of caches. `freed`: bytes that were measured to be free again."""
 
     freed: int
 
@@ -255,10 +246,7 @@ class RequestEnded:
     Args:
         reason: Finish reason of its last choice; None if it failed.
         problem: Code of the problem of a failed request; None if there is none.
-        usage: Its usage, as far as it is known.
         timing: Seconds of the choice that ended last; None if unknown.
-        texts: Number of texts to embed.
-        documents: Number of documents to score.
     """
 
     reason: FinishReason | None

@@ -66,13 +66,11 @@ class LoadPlan:
     """The effect of a request for a model at present.
 
     Args:
-        unload: Models that would be unloaded for it at once.
         pause: Models that would finish their running requests and then be unloaded for it.
         required: Bytes that it needs, with those that are only estimated; None if unknown.
         least: Bytes of these that are certain: for an estimate alone no request is refused.
         limit: Bytes that all models may have together; None before any model has been opened.
         available: Bytes that other programs leave; None if unknown.
-        problem: Reason of a refusal.
     """
 
     key: ModelKey
@@ -186,7 +184,6 @@ class ProbeModel:
     Reply: any number of ProbeProgress, then Probed; or Failed at any point. Closing it ends the probe.
 
     Args:
-        name: Name of the model.
         max_tokens: Longest answer to a question in tokens; None for the probe's own limit.
     """
 
@@ -196,12 +193,7 @@ class ProbeModel:
 
 @attrs.frozen
 class ProbeProgress:
-    """The progress of a probe.
-
-    Args:
-        answered: Number of answered questions.
-        questions: Number of all questions.
-    """
+    """The progress of a probe."""
 
     answered: int
     questions: int
@@ -216,13 +208,7 @@ class Probed:
 
 @attrs.frozen
 class LastError:
-    """The last error of a model, kept after its recovery.
-
-    Args:
-        time: Unix time in seconds.
-        code: Code of the problem.
-        detail: Detail of the problem.
-    """
+    """The last error of a model, kept after its recovery. `time`: Unix time in seconds."""
 
     time: float
     code: str
@@ -234,7 +220,6 @@ class ModelStatus:
     """The status of a model, for operators.
 
     Args:
-        running: Number of running requests.
         slots: Maximum number of answers generated at once.
         waiting: Number of requests that wait for a slot.
         problem: Reason for the state ERROR; None in other states.
@@ -378,11 +363,7 @@ class Unloading:
 
 @attrs.frozen
 class ModelUnloaded:
-    """The end of an unload.
-
-    Args:
-        freed: Bytes that it was measured to have freed; 0 if it was not in memory.
-    """
+    """The end of an unload. `freed`: bytes that it was measured to have freed; 0 if it was not in memory."""
 
     key: ModelKey
     freed: int
@@ -393,7 +374,6 @@ class ModelName:
     """The meaning of a requested name.
 
     Args:
-        model: The model's own id.
         profile: Name of the profile through which the model was found.
         defaults: Generation parameters of that profile.
         listed: False if only a request has named it so far, as a model of the hub.

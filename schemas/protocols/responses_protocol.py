@@ -27,23 +27,14 @@ class RunStarted:
 
 @attrs.frozen
 class Heartbeat:
-    """A log entry for a period without other events; it has the same number for all subscribers.
-
-    Args:
-        news: Latest status of the queue or progress of the prompt, if the run waits for one of these.
-    """
+    """A log entry for a period without other events; it has the same number for all subscribers."""
 
     news: QueueStatus | PromptProgress | None = None
 
 
 @attrs.frozen
 class RunEnded:
-    """The last log entry of a stored run.
-
-    Args:
-        response: Response as committed; its `body` ends every stream.
-        problem: Problem of a failed run.
-    """
+    """The last log entry of a stored run. `response`: response as committed; its `body` ends every stream."""
 
     response: StoredResponse
     problem: Problem | None = None
@@ -62,7 +53,6 @@ class RunOutcome:
         model: The model's own name, even if the request used another; None if the model was not found.
         events: Admitted, the answer's deltas in order, and its Finished, as far as received; Admitted alone
             while the run is in progress. Consecutive deltas may be merged in any way.
-        problem: Problem of a failed run.
         ended: Unix time of the end in seconds; None while the run is in progress.
     """
 
@@ -106,8 +96,6 @@ class StartRun:
     nothing is stored. Any other run is cancelled when its last subscription closes.
 
     Args:
-        request: Inference request with one choice.
-        id: Id of the response.
         owner: Owner of the response; nobody else can find it.
         patience: Maximum wait in seconds before a background run is accepted.
         lock: Lock of the conversation that the turn belongs to. The run takes it and closes it at its end.

@@ -68,7 +68,6 @@ class ToolLoop:
 
     Args:
         sources: Servers, in the order in which their tools are described.
-        functions: Functions of the program, with their descriptions.
         max_turns: Most generations of the model.
         max_calls: Most calls; None for no limit.
         approved: Calls of an earlier response that the user has approved; they run first.
@@ -100,11 +99,6 @@ class CallTool:
     """Call a tool. Reply: ToolResult, also for a call that failed or was not answered in time.
 
     Closing the reply cancels the call.
-
-    Args:
-        id: Id of the call.
-        target: Server of the tool, or the function itself.
-        request_id: Id of the request, for log and audit.
     """
 
     id: str

@@ -27,9 +27,6 @@ def setting(
 
     Args:
         default: Value if no source sets it; None if the setting may be absent.
-        meaning: Help text.
-        low: Minimum value.
-        high: Greatest value.
         above: Value that must be exceeded.
         one_of: Permitted values; empty for any.
         secret: True if its value is shown to nobody.
@@ -47,10 +44,6 @@ def generation_default(name: str, meaning: str) -> Any:
     """Return the attrs field of a setting that gives a generation parameter where a request has none.
 
     Its range is that of the parameter.
-
-    Args:
-        name: Name of the parameter.
-        meaning: Help text.
     """
     bounds = attrs.fields_dict(GenerationParameters)[name].metadata
     return setting(None, meaning, low=bounds.get("low"), high=bounds.get("high"), above=bounds.get("above"))
@@ -68,7 +61,6 @@ def own(group: type, name: str, meaning: str | None = None) -> Any:
 
     Args:
         group: Class with the server's setting.
-        name: Name of the setting.
         meaning: Help text, if it differs.
     """
     server = attrs.fields_dict(group)[name]
@@ -97,11 +89,7 @@ def kinds_of(group: type) -> dict[str, Any]:
 
 
 def expected(attribute: attrs.Attribute[Any], kind: Any) -> str:
-    """Return a description of a setting's values.
-
-    Args:
-        kind: Its type.
-    """
+    """Return a description of a setting's values."""
     if table := attribute.metadata.get("table_of"):
         return f"pairs of a name and a {table.__name__}"
     if get_origin(kind) is tuple:

@@ -77,10 +77,6 @@ def settings_of(model: str, tables: ModelTables) -> ModelSettings:
     """Return the settings of one model, each from the first table that sets it.
 
     Tables with the model's full name precede patterns; of two patterns the first does.
-
-    Args:
-        model: Name of the model, as it is listed.
-        tables: Tables in order.
     """
     values: dict[str, object] = {}
     for _, table in reversed([*tables_of(model, tables)]):
@@ -236,12 +232,7 @@ class SettingInForce:
 def settings_in_force(
     settings: Settings, model: str, profile: str | None = None
 ) -> tuple[SettingInForce, ...]:
-    """Return the settings that can be a model's own, as they hold for it.
-
-    Args:
-        model: Name of the model, as it is listed.
-        profile: Name of the profile through which it is requested.
-    """
+    """Return the settings that can be a model's own, as they hold for it."""
     own, applied = given_values(settings.of_model(model)), settings.applied_to(model)
     table = settings.all_profiles.get(profile) if profile is not None else None
     of_profile = {} if table is None else given_values(table)
@@ -279,7 +270,6 @@ class SettingsChange:
     Args:
         settings: Settings to apply: those that need a new process stay as they are.
         applied: Names of the changed settings that a running server applies.
-        needs_restart: Names of the changed settings that need a new process.
     """
 
     settings: Settings

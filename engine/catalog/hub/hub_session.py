@@ -42,11 +42,7 @@ class _Bounds:
         self._end = time.monotonic() + seconds
 
     def take(self, nbytes: int) -> None:
-        """Count arrived bytes.
-
-        Raises:
-            UnboundedAnswerError: It was too much, or too slow.
-        """
+        """Count arrived bytes. Raises UnboundedAnswerError: it was too much, or too slow."""
         self._left -= nbytes
         if self._left < 0:
             raise UnboundedAnswerError(f"the hub's answer is longer than {MOST_BYTES >> 20} MB")
@@ -91,7 +87,6 @@ def bounded_session(seconds: float, source: str) -> Iterator[None]:
 
     Args:
         seconds: Time after which no further byte is read.
-        source: Address of the hub.
 
     Raises:
         OfflineModeIsEnabled: The user forbids it.

@@ -35,7 +35,6 @@ class Removal:
     """A model that is to be deleted.
 
     Args:
-        model: Its id.
         folder: Its folder: a repository of the cache, or a folder in a folder of models.
         nbytes: Bytes of disk that it takes.
         revision: Branch, tag or commit of which alone the files are deleted; None for the whole model.

@@ -47,7 +47,6 @@ class Repository:
     Args:
         revision: Branch, tag or commit that was asked for.
         commit: Commit that it means, in hexadecimal digits.
-        source: Address of the hub.
     """
 
     hub_id: str
@@ -118,11 +117,7 @@ def read_repository(hub_id: str, revision: str = "main") -> Repository:
 
 
 def download_failed(hub_id: str, reason: str) -> Problem:
-    """Return the problem of a download that failed.
-
-    Args:
-        reason: A clause without a full stop.
-    """
+    """Return the problem of a download that failed. `reason`: A clause without a full stop."""
     detail = f"The model '{hub_id}' could not be downloaded: {reason}"
     return Problem(503, "load_failed", detail, retry_after=30)
 
@@ -180,12 +175,7 @@ _LONGEST_REASON = 400
 
 
 def describe_failure(error: Exception, source: str) -> str:
-    """Return the reason of a failed download, as a clause without a full stop.
-
-    Args:
-        error: Exception that huggingface_hub raised.
-        source: Address of the hub.
-    """
+    """Return the reason of a failed download, as a clause without a full stop."""
     import httpx2
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -225,7 +215,6 @@ def describe_refusal(status: int, source: str) -> str:
 
     Args:
         status: 401 or 403.
-        source: Address of the hub.
     """
     if status == 403:
         return f"its terms have to be accepted at {source}, and HF_TOKEN must be a token of who did"

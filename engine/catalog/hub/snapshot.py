@@ -30,11 +30,7 @@ _LAST = "config.json"
 
 
 class SnapshotFolder:
-    """The folders of a repository in the hub's cache. Methods block.
-
-    Args:
-        cache: The cache folder.
-    """
+    """The folders of a repository in the hub's cache. Methods block."""
 
     def __init__(self, repository: Repository, cache: Path) -> None:
         self._repository = repository
@@ -69,9 +65,6 @@ class SnapshotFolder:
 
     def draw_outline(self, metadata: Iterable[RemoteFile]) -> None:
         """Make the folder by which the model's kind is detected: metadata, and empty files for the others.
-
-        Args:
-            metadata: Files whose content is there.
 
         Raises:
             OSError: The disk refuses, or one name is a file and a folder.
@@ -143,9 +136,6 @@ class PartFile:
 
     A part is named by the hash of the whole file, so a part of an older version is never continued.
 
-    Args:
-        blob: Path of the whole file in the cache.
-
     Attributes:
         have: Number of bytes that have arrived.
         resumed: True if some of them came from an earlier run.
@@ -188,11 +178,7 @@ class PartFile:
         self.resumed = self.have > 0
 
     def append(self, data: bytes | bytearray) -> None:
-        """Add arrived bytes.
-
-        Raises:
-            OSError: The disk refuses; what was written before stays.
-        """
+        """Add arrived bytes. Raises OSError: the disk refuses; what was written before stays."""
         assert self._descriptor is not None
         written = 0
         while written < len(data):

@@ -114,9 +114,6 @@ def library_name(architecture: str) -> str:
 def import_architecture(architecture: str, model: str) -> tuple[str, ModuleType]:
     """Return mlx-audio's name of an architecture and its module.
 
-    Args:
-        model: The model's name, for errors.
-
     Raises:
         ProblemError: 501: a required library is missing; 503: the architecture is not supported.
     """
@@ -141,12 +138,7 @@ _SPACY_MODEL = "en_core_web_sm"
 
 @attrs.frozen
 class _Language:
-    """The phonemizer of one language.
-
-    Args:
-        modules: Required Python modules.
-        extra: The extra of `misaki` that installs them.
-    """
+    """The phonemizer of one language. `extra`: the extra of `misaki` that installs them."""
 
     modules: tuple[str, ...]
     extra: str = "en"

@@ -64,11 +64,7 @@ _KEPT_VOICES = 32
 
 
 class KokoroSpeaker:
-    """Speaks with a model of mlx-audio's `kokoro`.
-
-    Args:
-        folder: The model's folder, with its voices.
-    """
+    """Speaks with a model of mlx-audio's `kokoro`."""
 
     def __init__(self, model: Any, folder: Path) -> None:
         self._model = model

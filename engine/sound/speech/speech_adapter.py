@@ -37,12 +37,7 @@ SPEEDS = (0.25, 4.0)
 
 
 class SpeechAdapter:
-    """Prepares the requests of one model.
-
-    Args:
-        model: The model's id, for errors.
-        abilities: The options that the model supports.
-    """
+    """Prepares the requests of one model."""
 
     def __init__(self, model: str, abilities: SpeechAbilities) -> None:
         self._model = model
@@ -189,7 +184,6 @@ class PreparedSpeech(SingleAnswerInput):
     Args:
         pieces: Pieces of the text, in order; none is empty.
         voice: Name of a voice of the model; None for the model's default.
-        speed: Speed passed to the model.
         tempo: Factor by which the audio is sped up afterwards.
         instructions: Speaking instructions; empty if there are none.
         language: The model's name of the language; None for the model's default.

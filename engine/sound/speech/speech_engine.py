@@ -48,7 +48,6 @@ class SpeechEngine(SoundEngine[Speaker, Utterance]):
     Models may keep their decoder's state on the model object, so one piece is in progress at a time.
 
     Args:
-        speaker: The loaded model.
         folder: The model's folder, for errors.
         share: The model's share of the memory account, charged with the weights.
         transient: Memory that speaking takes in bytes, without the weights.
@@ -125,9 +124,6 @@ Below it, the estimate is the size of the weights (measured: Kokoro 1.5 times, P
 
 def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> SpeechAdapter:
     """Return the adapter that prepares a model's requests.
-
-    Args:
-        model: The model's id, for errors.
 
     Raises:
         ProblemError: 501: a library is missing; 503: the architecture is not supported.

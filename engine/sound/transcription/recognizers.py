@@ -128,12 +128,7 @@ def spoken_language(asked: str | None, traits: SinglePassTraits) -> str | None:
 
 
 class SinglePassSession:
-    """Transcribes one recording; each window independently.
-
-    Args:
-        options: Arguments of `generate`.
-        language: Spoken language, as requested.
-    """
+    """Transcribes one recording; each window independently."""
 
     def __init__(
         self, model: Any, traits: SinglePassTraits, options: dict[str, Any], language: str | None, rate: int

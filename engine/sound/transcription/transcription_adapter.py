@@ -44,11 +44,7 @@ class TranscriptionAdapter:
         self._translates = translates
 
     def prepare_input(self, request: InferenceRequest) -> PreparedTranscription:
-        """Run `prepare_in_steps` to its end.
-
-        Raises:
-            ProblemError: The request cannot be answered.
-        """
+        """Run `prepare_in_steps` to its end. Raises ProblemError: the request cannot be answered."""
         return run_to_end(self.prepare_in_steps(request))
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedTranscription]:

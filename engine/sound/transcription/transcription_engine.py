@@ -209,7 +209,6 @@ class TranscriptionEngine(SoundEngine[Recognizer, RunningTranscription]):
     a short one.
 
     Args:
-        recognizer: The loaded model.
         share: The model's share of the memory account.
         clock: Clock in seconds, of any origin.
     """

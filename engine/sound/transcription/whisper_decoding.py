@@ -46,11 +46,7 @@ class DecodedWindow:
 
 
 class WindowDecoder:
-    """Computes with a Whisper model of mlx-audio.
-
-    Args:
-        model: mlx-audio's model.
-    """
+    """Computes with a Whisper model of mlx-audio."""
 
     def __init__(self, model: Any, vocabulary: WhisperVocabulary) -> None:
         self.model = model
@@ -200,11 +196,7 @@ class WrittenTokens:
 
 
 class TokenRules:
-    """The rules for one model's vocabulary.
-
-    Args:
-        size: Number of tokens in the vocabulary.
-    """
+    """The rules for one model's vocabulary."""
 
     def __init__(self, vocabulary: WhisperVocabulary, size: int) -> None:
         self._first = vocabulary.first_timestamp

@@ -81,7 +81,6 @@ class _Memory:
     Args:
         language: Spoken language; None until it is detected.
         context: Tokens of the previous text, or of the prompt.
-        last_text: Text of the previous window.
     """
 
     language: str | None

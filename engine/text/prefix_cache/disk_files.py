@@ -107,14 +107,7 @@ def token_hash(tokens: bytes) -> bytes:
 
 
 def write_block(path: Path, block: CacheBlock, fingerprint: str, tensors: HostTensors) -> None:
-    """Write a file.
-
-    Args:
-        fingerprint: Fingerprint of the model that computed the tensors.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
+    """Write a file. Raises OSError: the file cannot be written."""
     metadata = {
         "format": _FORMAT,
         "version": VERSION,
@@ -233,7 +226,6 @@ class DiskFolder:
     """Files of one model; all methods but `read` belong to one thread.
 
     Args:
-        root: The operator's folder.
         fingerprint: Fingerprint of the model, 32 hexadecimal digits.
         limit: Size limit of all models' files, in bytes.
         floor: Bytes to leave free on the disk; 0 disables the check.

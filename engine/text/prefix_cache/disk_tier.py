@@ -45,7 +45,6 @@ class DiskStatistics:
     Args:
         nbytes: Size of all models' files in bytes, as last counted.
         files: Number of this model's readable files.
-        written: Number of files written.
         skipped: Number of prefixes not written because the disk was too slow, too full or failing.
         hits: Number of prompts with a longer prefix on disk than in memory.
         misses: Number of prompts without.
@@ -186,11 +185,7 @@ class DiskTier:
 
 
 def open_disk_tier(folder: Path, settings: Settings, model: Any) -> DiskTier | None:
-    """Open the disk tier of a loaded model; return None if it is disabled or not possible.
-
-    Args:
-        folder: Folder of the model.
-    """
+    """Open the disk tier of a loaded model; return None if it is disabled or not possible."""
     if settings.prefix_cache_dir is None:
         return None
     try:

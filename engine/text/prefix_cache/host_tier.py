@@ -143,11 +143,7 @@ class HostTier:
 
 
 def open_host_tier(held: HeldMemory, folder: Path, settings: Settings) -> HostTier:
-    """Open the host tier of a model that is about to be loaded; call it before its files are read.
-
-    Args:
-        folder: Folder of the model.
-    """
+    """Open the host tier of a model that is about to be loaded; call it before its files are read."""
     stamp = f"{fingerprint(folder)} {settings.dtype} {settings.kv_bits}"
     return HostTier(held, str(folder), stamp, settings.prefix_cache_bytes)
 
@@ -189,9 +185,6 @@ class StoredTier(Protocol):
         """Insert all of a block's tokens into the memory tier; return whether they fit.
 
         A tier in main memory then keeps the block no more.
-
-        Args:
-            insert: Function that inserts them, and returns whether they fit.
         """
 
     def abandon(self, reading: Future[HostTensors | None]) -> None:

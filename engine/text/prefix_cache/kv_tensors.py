@@ -100,7 +100,6 @@ def restore(
     """Fill an empty unbatched cache; the source arrays are never written to.
 
     Args:
-        segments: Consecutive KV tensors.
         states: Result of `copy_states` after the last of these tokens.
         length: Number of tokens of all segments.
         room: Number of tokens to allocate memory for, since growing a cache copies it.

@@ -389,11 +389,7 @@ class Match:
 
 
 class PrefixTree:
-    """Prefix tree of one model.
-
-    Args:
-        page: Page size in bytes, to which array sizes are rounded up.
-    """
+    """Prefix tree of one model. `page`: page size in bytes, to which array sizes are rounded up."""
 
     def __init__(self, page: int = 1) -> None:
         self.root = Node(None, 0, b"", ())

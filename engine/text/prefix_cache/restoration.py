@@ -21,12 +21,7 @@ from greenroom.engine.text.prefix_cache.offload import DiskMatch
 
 @attrs.frozen
 class Restored:
-    """A restored prefix.
-
-    Args:
-        tokens: Length in tokens.
-        from_disk: Tokens of it that were read from files.
-    """
+    """A restored prefix. `tokens`: length in tokens; `from_disk`: tokens of it that were read from files."""
 
     tokens: int = 0
     from_disk: int = 0

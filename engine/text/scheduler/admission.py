@@ -67,11 +67,7 @@ class Admission:
         return AdmissionStatistics(self.preemption.preempted, self._resumed, self.preemption.cut)
 
     def add(self, sequence: Sequence, client: str, conversation: str) -> None:
-        """Queue a request.
-
-        Raises:
-            ProblemError: 400 if the prompt does not fit into memory even alone.
-        """
+        """Queue a request. Raises ProblemError (400): the prompt does not fit into memory even alone."""
         if not _fits_alone(sequence, self._memory):
             raise ProblemError(self.prompt_too_long(sequence))
         tokens = len(sequence.prompt) + min(sequence.max_tokens, self.preemption.max_reserved_tokens)
@@ -262,7 +258,6 @@ class Preemption:
     """Reserves the memory of each decode step, and preempts sequences if there is too little.
 
     Args:
-        waiting: Queue of the requests that wait for memory.
         admitted: Entries of the sequences that run, by serial; shared with admission control.
 
     Attributes:
@@ -460,7 +455,6 @@ class WaitingQueue:
         Args:
             held: Rows that each client holds; None if all waiting entries fit, so that the order does not
                 matter.
-            passed: Entries that do not fit into memory now, and are passed over.
         """
         waiting = [entry for entry in self if entry not in passed]
         if held is None or not waiting:

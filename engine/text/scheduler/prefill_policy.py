@@ -165,7 +165,6 @@ class PrefillPacing:
         Args:
             following: Prompt to compute next; None if all wait.
             decode_ms: Milliseconds of a decode step, which prefill delays; 0 if nothing decodes.
-            waiting: Number of prompts that wait.
         """
         idle = decode_ms == 0
         in_window = not idle and following is not None and self._window.covers(following)
@@ -246,7 +245,6 @@ class PrefillRequest:
         cache: Unbatched KV cache; created when the first chunk is due.
         restoration: Pending copy of a cached prefix into the cache.
         computed: Tokens in the cache, including pending restoration and the chunk in flight.
-        client: Client that sent the request.
         conversation: Key of the client's conversation.
         checkpoints: Token positions at which chunks must end.
         stored: Whether stored blocks must be read for the cached prefix.

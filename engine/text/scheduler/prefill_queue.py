@@ -34,7 +34,6 @@ class PrefillQueue:
 
     Args:
         model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, chunk]`.
-        memory: Memory for the KV caches.
         clock: Clock in seconds, with any origin.
     """
 
@@ -224,7 +223,6 @@ class Cobatching:
 
     Args:
         policy: Limits the padding of a chunk.
-        prefix_reuse: Restores cached prefixes.
         runner: Reserves memory for the shared KV cache.
     """
 

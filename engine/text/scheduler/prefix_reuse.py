@@ -32,8 +32,6 @@ class PrefixReuse:
     The bytes copied in each step are bounded, as prefill chunks are.
 
     Args:
-        model: Model that creates the caches.
-        prefix_cache: Prefix cache to restore from.
         costs: Cost model with the measured copy speed.
         clock: Clock in seconds, with any origin.
         room: Function from a prompt's length to the token capacity of its cache.

@@ -34,7 +34,6 @@ class RunningBatches:
 
     Args:
         costs: Cost model that learns from the timed steps.
-        memory: Memory for the KV caches.
         speculation: Speculative decoding for a sequence that runs alone; None for none.
         clock: Clock in seconds, with any origin.
 
@@ -414,12 +413,7 @@ MAX_COPY_MS = 150.0
 
 
 class CopyBudget:
-    """Decides which copies of KV caches are short enough not to stall running streams.
-
-    Args:
-        costs: Cost model with the measured copy speed.
-        memory: Memory for the KV caches.
-    """
+    """Decides which copies of KV caches are short enough not to stall running streams."""
 
     def __init__(self, costs: StepCosts, memory: KvMemory) -> None:
         self._costs = costs

@@ -174,13 +174,7 @@ class StepCosts:
         return min(max(weights / token, low), high) if token > 0 else high
 
     def observe(self, batches: Sequence[Shape], chunks: Sequence[PrefillChunk], milliseconds: float) -> None:
-        """Add a measured interval.
-
-        Args:
-            batches: Shapes of the batches decoded in it, over all of its steps.
-            chunks: Prefill chunks computed in it.
-            milliseconds: Length of the interval.
-        """
+        """Add a measured interval."""
         if not chunks:
             self._observe_decode(_decode_counts(batches), milliseconds)
             return
@@ -194,7 +188,6 @@ class StepCosts:
         Args:
             batches: Shapes of the batches decoded in it; empty if it was prefill only.
             prefill_ms: Predicted milliseconds of the prefill in it.
-            seconds: Length of the interval.
         """
         share = prefill_ms / max(prefill_ms + self.decode_ms(batches), 1e-9) if batches else 1.0
         self.spent = self.spent.plus(PhaseSeconds(seconds * share, seconds * (1.0 - share)))
@@ -260,10 +253,6 @@ class StepTimer:
     the time between two reads usually includes the chunk from before the last step. If a launch blocks
     because too much is in flight, it includes the chunk from after that step instead. If one of these chunks
     is empty and the other is not, the timer observes two intervals together, or neither.
-
-    Args:
-        costs: Cost model to update.
-        clock: Clock in seconds, with any origin.
     """
 
     def __init__(self, costs: StepCosts, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -290,7 +279,6 @@ class StepTimer:
         """Record a launched decode step.
 
         Args:
-            shapes: Shapes of its batches.
             copied: Bytes of KV cache copied for it.
             is_regular: False if the cost model shall not learn from it.
         """
