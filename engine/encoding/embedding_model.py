@@ -23,6 +23,7 @@ from greenroom.engine.encoding.row_queue import PassCost, pass_cost
 from greenroom.engine.encoding.rows import Row, Values, pad
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code, named_load_errors
+from greenroom.engine.loading.openblas import multiply_by_openblas
 from greenroom.engine.loading.read_weights import (
     cast_weights,
     load_arrays,
@@ -333,6 +334,7 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
         model = _load_known_encoder(folder, config, SAME_CODE.get(architecture, architecture))
     mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
     cast_weights(model, settings)
+    multiply_by_openblas(model)
     return model
 
 

@@ -36,9 +36,8 @@ def _ask_child(device: str) -> MachineReport:
 
 
 def _examine(device: str) -> MachineReport:
-    import mlx.core as mx
-
     from greenroom.engine.loading.devices import use_device
+    from greenroom.engine.loading.libraries import prefer_openblas
     from greenroom.engine.resources.device_memory import default_memory, device_memory
     from greenroom.schemas.problems import ProblemError
     from greenroom.schemas.settings.settings import Settings
@@ -47,8 +46,12 @@ def _examine(device: str) -> MachineReport:
         use_device(Settings(device=device))  # type: ignore[arg-type]
     except ProblemError as error:
         return MachineReport(problem=error.problem.detail)
+    import mlx.core as mx
+
     kind = mx.default_device().type.name
-    name = str(mx.device_info().get("device_name", "")) if kind == "gpu" else ""
+    name = "with OpenBLAS" if kind == "cpu" and prefer_openblas() else ""
+    if kind == "gpu":
+        name = str(mx.device_info().get("device_name", ""))
     found = MachineReport(f"{kind} {name}".strip(), device_memory(), default_memory())
     right = mx.matmul(mx.ones((64, 64)), mx.ones((64, 64))).sum().item() == 64**3
     return found if right else attrs.evolve(found, problem="it computes a wrong result")

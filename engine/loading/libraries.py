@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import os
@@ -13,6 +14,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -48,6 +50,22 @@ def importing() -> Iterator[None]:
                 watcher(False)
 
 
+@lru_cache
+def prefer_openblas() -> bool:
+    """Let MLX multiply by the system's OpenBLAS on Linux; return whether it does.
+
+    A library that is loaded for all others comes before the BLAS of MLX's packages, unless MLX was imported
+    before.
+    """
+    if sys.platform != "linux" or "mlx.core" in sys.modules:
+        return False
+    try:
+        ctypes.CDLL("libopenblas.so.0", mode=ctypes.RTLD_GLOBAL)
+    except OSError:
+        return False
+    return True
+
+
 def import_array_library() -> None:
     """Import MLX itself, which opens the device's drivers."""
     _import_once("mlx.core")
@@ -73,6 +91,7 @@ def _import_once(library: str) -> None:
     with importing():
         if library in _imported:
             return
+        prefer_openblas()
         with _keep_file_limit():
             importlib.import_module(library)
 

@@ -20,6 +20,7 @@ from greenroom.engine.loading.batching import BackgroundCheck, decide_batching
 from greenroom.engine.loading.batching_patches import patch_for_batching
 from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import named_load_errors
+from greenroom.engine.loading.openblas import multiply_by_openblas
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, recorded_files, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.schemas.settings.settings import Settings
@@ -38,6 +39,7 @@ def load_text_lazily(folder: Path, settings: Settings) -> Any:
     # thread's random key until that is evaluated (60 kB for each load of a tiny model).
     mx.eval(mx.random.state)
     cast_weights(model, settings)
+    multiply_by_openblas(model)
     return model
 
 

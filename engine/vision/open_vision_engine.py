@@ -11,6 +11,7 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.catalog.model_files import read_json_object
 from greenroom.engine.loading.libraries import import_vision_libraries, importing, named_load_errors
+from greenroom.engine.loading.openblas import multiply_by_openblas
 from greenroom.engine.loading.read_weights import cast_weights
 from greenroom.engine.loading.weight_files import check_weight_files
 from greenroom.engine.resources.device_errors import raise_unless_own
@@ -73,6 +74,7 @@ def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
         raise ValueError("its architecture has no language model that takes images")
     mx.eval(mx.random.state)  # Otherwise its graph keeps the initial random weights alive.
     cast_weights(model, settings)
+    multiply_by_openblas(model)
     patch_image_overlay(model)
     scale_prompts(model)
     return VisionLanguageModel(model)
