@@ -165,7 +165,7 @@ class ListQuery:
 
 
 def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
-    """Parse the pagination parameters of a URL's query. Raises ProblemError (400) that names the parameter."""
+    """Parse the pagination parameters of a URL's query; a ProblemError (400) names the parameter."""
     return ListQuery(args.get("after") or None, _limit(args.get("limit")), _order(args.get("order"), order))
 
 
