@@ -50,8 +50,7 @@ _SWITCH_INTERVAL = 0.0005
 LOSS_SECONDS = 5.0
 """Maximum seconds for a shutdown once the device is lost, including requests that can still finish."""
 
-STORE_SHARE = 0.5
-"""Fraction of the remaining shutdown time in which the store may finish its writes."""
+STORE_SHARE = 0.5  # Fraction of the remaining shutdown time in which the store may finish its writes
 
 
 @attrs.frozen(eq=False)

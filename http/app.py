@@ -63,8 +63,7 @@ from greenroom.schemas.settings.settings import Settings
 PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RERANK_PROTOCOL)
 """All protocols; the first one formats errors on paths of no protocol."""
 
-BODY_TIMEOUT = 60
-"""Time limit for a request body to arrive, in seconds."""
+BODY_TIMEOUT = 60  # Time limit for a request body to arrive, in seconds
 
 
 def closing_responses(services: RouteServices) -> ClosingResponses:
@@ -241,8 +240,7 @@ def _body_type() -> str:
 
 log = get_logger(actor="http")
 
-_PATHS_SECONDS = 2.0
-"""Seconds between checks of the paths of Unix sockets."""
+_PATHS_SECONDS = 2.0  # Seconds between checks of the paths of Unix sockets
 
 
 async def serve(

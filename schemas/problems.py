@@ -83,10 +83,8 @@ def not_fetched(param: str | None) -> ProblemError:
     return invalid(detail, param, "unsupported_content")
 
 
-_NAMED_AT_MOST = 8
-"""Maximum number of models that a 404 lists."""
-_LONGEST_ALIAS = 60
-"""Maximum length, in characters, of an unknown name that a 404 suggests as an alias."""
+_NAMED_AT_MOST = 8  # Maximum number of models that a 404 lists
+_LONGEST_ALIAS = 60  # Maximum length, in characters, of an unknown name that a 404 suggests as an alias
 
 
 def may_not_download(model: str) -> Problem:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-_KEPT_FOR_NEWCOMERS = 8
-"""Divisor of a pot that yields what a client alone leaves."""
+_KEPT_FOR_NEWCOMERS = 8  # Divisor of a pot that yields what a client alone leaves
 
 
 def share_left(most: int, held: int, own: int) -> int:

@@ -236,8 +236,7 @@ class ReplyBuffer:
         return None
 
 
-MOST_UNREAD = 1_000
-"""News that a slow reader may leave unread."""
+MOST_UNREAD = 1_000  # News that a slow reader may leave unread
 
 _SHUT_OUT = Problem(503, "too_slow", "The events came faster than they were read. Follow them anew.")
 

@@ -41,10 +41,8 @@ log = get_logger()
 
 T = TypeVar("T")
 
-HANG_TIMEOUT = 120.0
-"""Time in seconds without a heartbeat after which an active thread counts as hung."""
-CPU_PATIENCE = 5
-"""Multiple of it for computation on a CPU, where one sentence of speech has taken 310 s."""
+HANG_TIMEOUT = 120.0  # Time in seconds without a heartbeat after which an active thread counts as hung
+CPU_PATIENCE = 5  # Multiple of it for computation on a CPU, where one sentence of speech has taken 310 s
 
 
 @attrs.frozen
@@ -81,8 +79,6 @@ class WorkerSilent:
 
 @attrs.frozen(eq=False)
 class _Loan:
-    """A thread's owner, heartbeats and report function."""
-
     owner: str
     heartbeat: Heartbeat
     report: Callable[[WorkerSilent], None]
@@ -265,8 +261,7 @@ class Workers:
         return False
 
 
-MAX_HUNG = 3
-"""Maximum number of hung threads per owner before no more are started; each may keep a core busy."""
+MAX_HUNG = 3  # Maximum number of hung threads per owner before no more are started; each may keep a core busy
 
 
 class Work(Protocol):

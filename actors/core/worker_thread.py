@@ -25,8 +25,7 @@ STACK_BYTES = 32 << 20
 """Stack size of a worker in bytes. llguidance recurses natively for nested grammars, and macOS gives threads
 512 kB by default. Only the pages that are touched take memory."""
 
-_stack_size_lock = threading.Lock()
-"""Lock around `threading.stack_size`, which applies to the whole process."""
+_stack_size_lock = threading.Lock()  # Lock around `threading.stack_size`, which applies to the whole process
 
 
 class Worker:
@@ -191,14 +190,12 @@ class Activity:
             self._on_change()
 
 
-MAX_REPLACED = 16
-"""Maximum number of replaced threads per process; MLX leaks a native thread for each."""
+MAX_REPLACED = 16  # Maximum number of replaced threads per process; MLX leaks a native thread for each
 
 MAX_REPLACED_FOR_CODE = 8
 """Maximum number of replacements for crashes in code, so that some are left for device crashes."""
 
-FRESH_DEATHS = 2
-"""Consecutive fresh threads that crash on the device before it counts as lost."""
+FRESH_DEATHS = 2  # Consecutive fresh threads that crash on the device before it counts as lost
 
 
 @attrs.frozen

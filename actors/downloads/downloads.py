@@ -41,8 +41,7 @@ from greenroom.schemas.protocols.download_protocol import (
 )
 from greenroom.schemas.protocols.pool_protocol import PoolMessage
 
-_AT_ONCE = 2
-"""Number of models that are fetched at the same time; others wait for their turn."""
+_AT_ONCE = 2  # Number of models that are fetched at the same time; others wait for their turn
 
 
 class Downloads:
@@ -174,7 +173,6 @@ class Downloads:
             self._nursery.start_soon(self._answer, partial(self._run_deletion, name), reply)
 
     async def _run_pull(self, pull: Pull) -> None:
-        """Fetch a model, and report its success or failure."""
         wish = pull.wish
         log = self._log.bind(model=wish.hub_id, revision=wish.revision)
         result: Path | Problem | None = None

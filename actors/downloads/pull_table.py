@@ -27,11 +27,9 @@ from greenroom.schemas.protocols.download_protocol import (
     too_many_pulls,
 )
 
-_NEWS_SECONDS = 1.0
-"""Least seconds between two news of a fetch's progress for those who follow all."""
+_NEWS_SECONDS = 1.0  # Least seconds between two news of a fetch's progress for those who follow all
 
-_KEPT = 50
-"""Number of ended fetches that are listed."""
+_KEPT = 50  # Number of ended fetches that are listed
 
 
 @attrs.define(eq=False)

@@ -34,8 +34,7 @@ from greenroom.schemas.protocols.pool_protocol import (
 )
 from greenroom.schemas.settings.settings import Settings
 
-_PROBE_SECONDS = 5.0
-"""Time that a probe has to let go of its model: at most a step of its engine."""
+_PROBE_SECONDS = 5.0  # Time that a probe has to let go of its model: at most a step of its engine
 
 _LOOK_SECONDS = 0.02
 
@@ -219,7 +218,6 @@ class PulledProbes:
                 mark_for_probe(model)
 
     async def _probe(self, model: str) -> bool:
-        """Probe a model; return False if the server was too busy for it."""
         try:
             [known] = (await ask_actor(self._pool, DescribeModel(model), ModelDescriptions)).models
             if known.record is not None and known.record.probed is not None:

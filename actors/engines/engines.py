@@ -254,7 +254,6 @@ class Engines:
         return None if account is None or account.limit is None else (account.limit, account.most)
 
     def _limited_account(self) -> MemoryAccount:
-        """Return the account, with a limit if the device of the settings exists."""
         from greenroom.engine.loading.devices import use_device
         from greenroom.engine.resources.residence import set_limits
 

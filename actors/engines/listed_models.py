@@ -29,8 +29,6 @@ Limits = tuple[int, int | None]
 
 @attrs.frozen
 class _Basis:
-    """Everything on which the description of a model depends."""
-
     entry: CatalogEntry
     probed: ProbedCapabilities | None
     measured: WorkingSpace | None
@@ -163,7 +161,6 @@ class ModelList:
     def _judged(
         self, model: str, folder: Path, record: CapabilityRecord, limits: Limits
     ) -> tuple[MemoryNeed | None, Problem | None]:
-        """Return the memory that a load needs, and the reason why none will succeed."""
         from greenroom.engine.catalog.operator import check_vision
         from greenroom.engine.resources.device_memory import main_memory
 
@@ -196,11 +193,9 @@ def _differ(one: ModelDescription, other: ModelDescription) -> bool:
     return one is not other
 
 
-_FAILED_SECONDS = 300.0
-"""Time after which `default` may again mean a model that could not be loaded."""
+_FAILED_SECONDS = 300.0  # Time after which `default` may again mean a model that could not be loaded
 
-_REFUSED_SECONDS = 30.0
-"""The same for a model that had no memory, which others may have left by then."""
+_REFUSED_SECONDS = 30.0  # The same for a model that had no memory, which others may have left by then
 
 
 class ModelNames:

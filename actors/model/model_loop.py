@@ -349,8 +349,7 @@ class EventCoalescer:
                 self._reported = self._clock()
 
 
-INTERVAL = 1.0
-"""Minimum seconds between two snapshots of a working engine."""
+INTERVAL = 1.0  # Minimum seconds between two snapshots of a working engine
 
 
 class SnapshotPublisher:

@@ -29,17 +29,13 @@ T = TypeVar("T")
 
 MAX_SHORT = 65_536
 """Maximum cost of a short prompt, in characters of text; tokenizing that many takes about 40 ms."""
-MAX_GRAMMAR = 16_384
-"""Maximum length, in characters, of a grammar that compiles as fast."""
-MAX_SCHEMA = 1_000
-"""Maximum number of values in a schema that compiles as fast."""
-MAX_PASSING = 16
-"""Maximum number of short prompts that overtake a long one."""
+MAX_GRAMMAR = 16_384  # Maximum length, in characters, of a grammar that compiles as fast
+MAX_SCHEMA = 1_000  # Maximum number of values in a schema that compiles as fast
+MAX_PASSING = 16  # Maximum number of short prompts that overtake a long one
 WAIT_COST = MAX_SHORT // 2
 """Cost of each poll for work that a prompt waits for, 20 ms at most. If polls were free, a client with little
 usage would be chosen every time until its prompt is done, even while that waits for another client's."""
-MAX_COUNTED = 16 * MAX_SHORT
-"""Cost above which prompts count as equal, since counting takes time too."""
+MAX_COUNTED = 16 * MAX_SHORT  # Cost above which prompts count as equal, since counting takes time too
 
 _PART_COST = 64
 """Cost of a message or part in a template, as the number of characters tokenized in the same time."""

@@ -290,7 +290,6 @@ def records_of(engines: Engines) -> RequestRecords:
 def _readers(
     inspector: Inspector | None, audit: AuditBook | None, log: Any
 ) -> Iterator[Callable[[str, InferenceEvent], None]]:
-    """Yield the functions that keep the events of answers."""
     if inspector is not None:
         yield inspector.event
     if audit is not None and audit.content:

@@ -47,14 +47,11 @@ from greenroom.schemas.protocols.model_protocol import (
 )
 from greenroom.schemas.protocols.pool_protocol import LoadOutcome, LoadPlan
 
-LARGE = 8
-"""Factor: idle models larger than this times the needed bytes stay if smaller ones free enough."""
+LARGE = 8  # Factor: idle models larger than this times the needed bytes stay if smaller ones free enough
 
-MAX_ATTEMPTS = 12
-"""Load attempts that the memory account refuses, after which the requests are refused."""
+MAX_ATTEMPTS = 12  # Load attempts that the memory account refuses, after which the requests are refused
 
-MEMORY_TIMEOUT = 30.0
-"""Time in seconds that a load waits for memory that other programs use."""
+MEMORY_TIMEOUT = 30.0  # Time in seconds that a load waits for memory that other programs use
 
 
 def plan(state: PoolState) -> Plan:
@@ -244,7 +241,6 @@ class _Planner:
             self.decided = attrs.evolve(self.decided, trim=trim, trimmed_for=model.key)
 
     def _choose_idle(self, model: ModelUse, need: int) -> list[ModelUse]:
-        """Return the idle models to unload: as few as suffice, or all of them if they do not."""
         idle = sorted((other for other in self._staying if other.idle), key=self._score, reverse=True)
         small = [other for other in idle if other.nbytes <= LARGE * need]
         chosen = small if self._suffices(small, need) else idle

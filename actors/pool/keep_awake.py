@@ -12,11 +12,9 @@ import trio
 
 from greenroom.schemas.settings.setting_groups import Wakefulness
 
-QUIET_SECONDS = 30.0
-"""Seconds after the last request until the machine may sleep."""
+QUIET_SECONDS = 30.0  # Seconds after the last request until the machine may sleep
 
-_END_SECONDS = 2.0
-"""Seconds for the tool to end before it is killed."""
+_END_SECONDS = 2.0  # Seconds for the tool to end before it is killed
 
 _REASON = "--why=Requests are being answered"
 

@@ -144,8 +144,7 @@ class Ledger:
         self.on_change(event)
 
 
-MIN_AGE = 0.1
-"""Least seconds for which a reading is valid, since bursts of requests cause many decisions."""
+MIN_AGE = 0.1  # Least seconds for which a reading is valid, since bursts of requests cause many decisions
 
 SHARE = 100
 """Factor: a reading is valid for so many times its duration, and so takes at most 1 % of the loop's time."""

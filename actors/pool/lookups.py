@@ -32,8 +32,7 @@ T = TypeVar("T")
 LOOKUP_TIMEOUT = 60.0
 """Time limit of a lookup in seconds; a disk that takes longer counts as hung, and the request fails."""
 
-MAX_REMEMBERED = 1_024
-"""Maximum number of cached names; an alias pattern matches any number of them."""
+MAX_REMEMBERED = 1_024  # Maximum number of cached names; an alias pattern matches any number of them
 
 
 class CatalogLookups:

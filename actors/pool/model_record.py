@@ -273,8 +273,7 @@ class ModelRecord:
         return self.use.residency in (Residency.OPENING, Residency.GRANTED) and not self.use.ready
 
 
-_REMEMBERED = 32
-"""Latest requests from which times are estimated."""
+_REMEMBERED = 32  # Latest requests from which times are estimated
 _MIN_PROGRESS = 0.05
 
 
@@ -343,8 +342,7 @@ class WaitingTime:
         return round(1000 * elapsed * (1 - progress) / progress)
 
 
-RETRY_UNKNOWN = 2
-"""Seconds after which a client retries if no estimate is known."""
+RETRY_UNKNOWN = 2  # Seconds after which a client retries if no estimate is known
 MAX_RETRY = 60
 """Longest time in seconds; official clients do not wait longer than two minutes before they retry."""
 

@@ -138,7 +138,6 @@ class ModelTable:
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
 
     def _refusal(self, record: ModelRecord, message: Acquire, now: float) -> Problem | None:
-        """Return the reason why a request cannot wait; None if it can."""
         self._started(record)  # it tells whether it takes room; without requests, it stops again
         loaded, state = record.use.residency is not Residency.NONE, self._ledger.state
         if not loaded and (unfit := refusal_of(state, record.use)):
@@ -146,7 +145,6 @@ class ModelTable:
         return record.queue_refusal(message.client, now, message.priority)
 
     def _download_refusal(self, record: ModelRecord, client: str) -> Problem | None:
-        """Return the reason why a client may not begin to fetch a model that only requests have named."""
         if record.figures.listed or record.in_use:
             return None
         fetched = Pot(MAX_PULLS)

@@ -221,8 +221,7 @@ PoolEvent = ModelEvent | MemoryRead | Decided
 RETRY_SECONDS = 0.5
 """Seconds before a load that the memory account refused is tried again; doubled with each attempt."""
 
-MAX_RETRY_SECONDS = 8.0
-"""Maximum of these seconds."""
+MAX_RETRY_SECONDS = 8.0  # Maximum of these seconds
 
 
 def apply(state: PoolState, event: PoolEvent) -> PoolState:

@@ -175,7 +175,6 @@ def _end(record: ModelRecord, state: RequestState, ticket: Ticket, problem: Prob
 
 
 def _tickets(record: ModelRecord) -> Iterator[tuple[RequestState, Ticket]]:
-    """Yield the requests of a model that have not ended, with their states."""
     running = (lease.ticket for lease in record.leases)
     by_state: tuple[tuple[RequestState, Iterator[Ticket]], ...] = (
         ("running", running),

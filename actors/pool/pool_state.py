@@ -11,11 +11,9 @@ import attrs
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 
-NO_LIMIT = 1 << 62
-"""Bytes of a limit that nothing reaches."""
+NO_LIMIT = 1 << 62  # Bytes of a limit that nothing reaches
 
-MAX_TIME_SLICE = 30.0
-"""Maximum time slice in seconds, for models that take longer to load."""
+MAX_TIME_SLICE = 30.0  # Maximum time slice in seconds, for models that take longer to load
 
 
 class Residency(Enum):

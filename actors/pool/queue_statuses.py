@@ -64,7 +64,6 @@ def greet_newcomers(room: WaitingRoom, now: float) -> None:
 
 
 def _statuses(record: ModelRecord, room: WaitingRoom, now: float) -> Iterator[tuple[Ticket, QueueStatus]]:
-    """Yield each request that waits for a model, with its present status."""
     if not record.tickets:
         return
     common = _common_status(record, room, now)
@@ -87,7 +86,6 @@ def _as_known_to(ticket: Ticket, status: QueueStatus) -> QueueStatus:
 
 
 def _common_status(record: ModelRecord, room: WaitingRoom, now: float) -> QueueStatus:
-    """Return the status of a model's first waiting request."""
     model, need = record.key.model, record.use.need
     if record.use.ready and not record.use.paused:
         return QueueStatus("queued", 0, model, required_bytes=need)

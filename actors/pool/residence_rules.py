@@ -12,8 +12,7 @@ from greenroom.engine.resources.fair_queue import address_of
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.settings.settings import Settings, is_pattern
 
-MAX_USERS = 256
-"""Latest users of a model whose wishes are kept; anybody may come from many addresses."""
+MAX_USERS = 256  # Latest users of a model whose wishes are kept; anybody may come from many addresses
 
 
 @attrs.frozen

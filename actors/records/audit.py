@@ -17,16 +17,12 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.protocols.model_protocol import RequestEnded
 from greenroom.schemas.stored import AuditRow, Ending
 
-MAX_TEXT = 200
-"""Most characters of a route or a model's name: clients choose both."""
-MAX_ROWS = 4_096
-"""Rows that wait to be written; further ones are counted, and nobody waits for them."""
+MAX_TEXT = 200  # Most characters of a route or a model's name: clients choose both
+MAX_ROWS = 4_096  # Rows that wait to be written; further ones are counted, and nobody waits for them
 REFUSED_SHARE = 10
 """Refusals take at most this part of the queue, so that a flood of them displaces no others."""
-MAX_CONTENT = 8_000
-"""Most characters of a body, and of an answer."""
-MAX_RECENT = 1_024
-"""Latest rows that readers can follow, written or not."""
+MAX_CONTENT = 8_000  # Most characters of a body, and of an answer
+MAX_RECENT = 1_024  # Latest rows that readers can follow, written or not
 
 _TIMED_OUT = ("request_timeout", "queue_timeout", "timed_out")
 
@@ -250,12 +246,9 @@ def _bounded(text: str, most: int = MAX_TEXT) -> str:
 
 log = get_logger(actor="audit")
 
-INTERVAL = 0.5
-"""Seconds between two batches."""
-BATCH = 1_000
-"""Most rows of a transaction."""
-PATIENCE = 30.0
-"""Longest time in seconds between attempts while the database takes nothing."""
+INTERVAL = 0.5  # Seconds between two batches
+BATCH = 1_000  # Most rows of a transaction
+PATIENCE = 30.0  # Longest time in seconds between attempts while the database takes nothing
 LASTING = ("storage_full", "store_busy", "store_hung", "store_unavailable")
 """Problems that pass, so that the same rows are written again."""
 

@@ -18,14 +18,11 @@ from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
 
-INSPECTED_BYTES = 64 * 1024 * 1024
-"""Most bytes that the inspector holds."""
+INSPECTED_BYTES = 64 * 1024 * 1024  # Most bytes that the inspector holds
 
-_EVENT_BYTES = 200
-"""Bytes that an event takes beside its text, about."""
+_EVENT_BYTES = 200  # Bytes that an event takes beside its text, about
 
-_TOKEN_BYTES = 8
-"""Bytes that a token id takes in a tuple."""
+_TOKEN_BYTES = 8  # Bytes that a token id takes in a tuple
 
 
 @attrs.define(eq=False)

@@ -120,8 +120,7 @@ async def _answer(pool: Ref[PoolMessage], key: ModelKey, question: Question) -> 
     return events
 
 
-_SECONDS = 10.0
-"""Longest wait for the unload when the block was cancelled or has failed."""
+_SECONDS = 10.0  # Longest wait for the unload when the block was cancelled or has failed
 
 
 class ResidencyGuard:

@@ -63,8 +63,7 @@ class EventLog:
         return self._fixed[start : None if most is None else start + most]
 
 
-_PIECE = 500
-"""Number of events encoded at once. The JSON encoder keeps the GIL, so a call must not take long."""
+_PIECE = 500  # Number of events encoded at once. The JSON encoder keeps the GIL, so a call must not take long
 
 
 def encode_events(events: Iterable[RunEvent]) -> str:

@@ -35,8 +35,7 @@ from greenroom.schemas.protocols.responses_protocol import (
 from greenroom.schemas.protocols.tools_protocol import ToolsMessage
 from greenroom.schemas.stored import UNFINISHED, StoredResponse
 
-_TICK = 1.0
-"""Interval in seconds between checks for silent runs."""
+_TICK = 1.0  # Interval in seconds between checks for silent runs
 
 
 @attrs.frozen(eq=False)

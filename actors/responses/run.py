@@ -39,8 +39,7 @@ from greenroom.schemas.protocols.responses_protocol import (
 )
 from greenroom.schemas.stored import UNFINISHED, ResponseStatus, StoredResponse
 
-HEARTBEAT = 10.0
-"""Seconds without an entry after which readers get a heartbeat."""
+HEARTBEAT = 10.0  # Seconds without an entry after which readers get a heartbeat
 
 NEWS_INTERVAL = 2.0
 """Seconds without an entry after which readers learn that their run waits for something else than before."""

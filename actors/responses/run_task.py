@@ -28,8 +28,7 @@ log = get_logger(actor="responses")
 STORING = 20.0
 """Time limit in seconds for storing an ended run, at shutdown too; the store's own limit is shorter."""
 
-_SHORT = 1_000
-"""Maximum number of log entries encoded on the event loop; longer logs are encoded on a thread."""
+_SHORT = 1_000  # Maximum number of log entries encoded on the event loop; longer logs are encoded on a thread
 
 
 class RunTask:

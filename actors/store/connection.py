@@ -34,17 +34,13 @@ if TYPE_CHECKING:
     from sqlite_utils.db import Table
 
 
-BUSY_TIMEOUT = 5.0
-"""Maximum seconds to wait for another process that writes."""
+BUSY_TIMEOUT = 5.0  # Maximum seconds to wait for another process that writes
 
-BUSY_SLICE = 0.1
-"""Seconds of such a wait within SQLite, which cannot be cut short."""
+BUSY_SLICE = 0.1  # Seconds of such a wait within SQLite, which cannot be cut short
 
-MAX_MEMORY = 1 << 30
-"""Maximum size of an in-memory database, in bytes."""
+MAX_MEMORY = 1 << 30  # Maximum size of an in-memory database, in bytes
 PAGE = 4096
-MAX_LOG = 16 << 20
-"""Maximum size of the write-ahead log after a checkpoint, in bytes."""
+MAX_LOG = 16 << 20  # Maximum size of the write-ahead log after a checkpoint, in bytes
 
 Row = sqlite3.Row
 Parameters = Sequence[Any] | Mapping[str, Any]

@@ -154,8 +154,7 @@ def _conversation(row: Row) -> StoredConversation:
     return StoredConversation(row["id"], row["owner"], row["created"], json.loads(row["metadata"]))
 
 
-MAX_CHAIN = 100_000
-"""Maximum number of ancestors that are followed."""
+MAX_CHAIN = 100_000  # Maximum number of ancestors that are followed
 
 _CHAIN = f"""
 with recursive chain as (

@@ -213,8 +213,7 @@ class SystemPromptsTable:
         return str(row["text"])
 
 
-MAX_PAGE_LENGTH = 4 << 20
-"""Maximum length of a page in characters, unless its first entry is longer."""
+MAX_PAGE_LENGTH = 4 << 20  # Maximum length of a page in characters, unless its first entry is longer
 
 
 def read_page(

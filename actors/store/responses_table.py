@@ -199,13 +199,11 @@ class ResponsesTable:
 
 
 def _length(response: StoredResponse) -> int:
-    """Return the length of what a response adds, in characters."""
     items = sum(len(item.body) for item in (*response.input, *response.output))
     return items + len(response.body) + len(response.raw) + len(response.events or "")
 
 
 def _check_size(response: StoredResponse) -> int:
-    """Check a response's total size, and return the size of its items."""
     items = [item.body for item in (*response.input, *response.output)]
     check_size(items, [response.body, response.raw, response.events or ""])
     return check_size(items)

@@ -12,12 +12,9 @@ from greenroom.actors.store.conversations_table import ConversationsTable
 from greenroom.actors.store.responses_table import ResponsesTable
 from greenroom.schemas.protocols.store_protocol import Pruned
 
-SLICE = 200
-"""Maximum number of rows that a transaction examines, and that it deletes."""
-SLICE_LENGTH = 16 << 20
-"""Number of characters after which a transaction deletes no more rows."""
-FREE_PAGES = 1000
-"""Number of pages returned to the disk at a time (4 MB)."""
+SLICE = 200  # Maximum number of rows that a transaction examines, and that it deletes
+SLICE_LENGTH = 16 << 20  # Number of characters after which a transaction deletes no more rows
+FREE_PAGES = 1000  # Number of pages returned to the disk at a time (4 MB)
 
 _UNHELD = (
     "select number, length, (select number from greenroom_responses p where p.id = r.parent) as before"

@@ -34,10 +34,8 @@ if TYPE_CHECKING:
     from sqlite_utils import Database
 
 
-FIRST_PRUNE = 5.0
-"""Seconds after the start at which a database in a file is opened, if not used before."""
-PRUNE_INTERVAL = 3600.0
-"""Interval in seconds between checks for expired data."""
+FIRST_PRUNE = 5.0  # Seconds after the start at which a database in a file is opened, if not used before
+PRUNE_INTERVAL = 3600.0  # Interval in seconds between checks for expired data
 LOCKED_SECONDS = 0.5
 """Seconds in which a system that closes waits for a process that has held the database for long already."""
 
@@ -180,8 +178,7 @@ def _send(reply: Reply, answer: object) -> None:
         reply.end()
 
 
-MAX_WAITING = 1024
-"""Maximum number of waiting messages, whose contents stay in memory."""
+MAX_WAITING = 1024  # Maximum number of waiting messages, whose contents stay in memory
 
 
 class StoreWorker(SupervisedWorker[StoreLoop, Job]):

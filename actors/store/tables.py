@@ -284,10 +284,8 @@ def _completion(row: Row) -> StoredCompletion:
 
 FIELDS = tuple(field.name for field in attrs.fields(AuditRow))
 SUMS = tuple(field.name for field in attrs.fields(KeyUsage))
-SLICE = 1_000
-"""Most rows that a transaction deletes."""
-USAGE_DAYS = 400
-"""Days for which usage is kept, longer than the rows."""
+SLICE = 1_000  # Most rows that a transaction deletes
+USAGE_DAYS = 400  # Days for which usage is kept, longer than the rows
 BY_STRANGERS = "ending in ('refused', 'cancelled') and owner in ('', 'strangers') and model = ''"
 """Condition of the rows of refused requests whose sender is unknown; they have an index."""
 _INSERT = (

@@ -51,8 +51,7 @@ from greenroom.schemas.protocols.tools_protocol import (
     ToolSource,
 )
 
-_CONTEXT_SHARE = 4
-"""Fraction of the context that one result may take."""
+_CONTEXT_SHARE = 4  # Fraction of the context that one result may take
 _NOT_APPROVED = "The call needs the user's approval, which this protocol cannot ask for."
 
 
@@ -164,7 +163,6 @@ class ToolConversation(RequestEvents):
         return len(self._lists) == len(self._loop.sources)
 
     def _begin(self) -> None:
-        """Join the tools of all servers, and make the calls that the user has approved meanwhile."""
         for source in self._loop.sources:
             listed = self._lists[source.label]
             if listed.error or source.label not in self._loop.listed:
@@ -179,7 +177,6 @@ class ToolConversation(RequestEvents):
             self._begin_turn()
 
     def _go_on(self) -> None:
-        """Continue once all calls of a turn have their results."""
         if self._end is not None and (self._turn.shown_calls or self._asked):
             self._finish(attrs.evolve(self._end, reason="tool_calls" if self._turn.shown_calls else "stop"))
         else:
@@ -206,7 +203,6 @@ class ToolConversation(RequestEvents):
         self._generation = Generation(self._pool, request, limited=self._limited and self.turns == 1)
 
     def _take(self, event: InferenceEvent) -> None:
-        """Take an event of the model's turn."""
         assert self._generation is not None
         self.key = self._generation.key
         match event:
@@ -233,7 +229,6 @@ class ToolConversation(RequestEvents):
                 self._ready.append(event)
 
     def _end_turn(self, finished: Finished) -> None:
-        """End the answer, or begin the calls of a turn."""
         assert self._generation is not None
         self._generation.close()
         self._generation = None

@@ -22,12 +22,9 @@ from greenroom.schemas.protocols.tools_protocol import SessionState, SessionStat
 if TYPE_CHECKING:
     from mcp import Client
 
-IDLE_SECONDS = 300.0
-"""Seconds without a call after which a session ends."""
-LIST_SECONDS = 60.0
-"""Seconds after which a list of tools is asked for again."""
-MAX_TOOLS = 512
-"""Most tools of one server."""
+IDLE_SECONDS = 300.0  # Seconds without a call after which a session ends
+LIST_SECONDS = 60.0  # Seconds after which a list of tools is asked for again
+MAX_TOOLS = 512  # Most tools of one server
 _MAX_PAGES = 20
 _MAX_DESCRIPTION = 10_000
 _MAX_ERROR = 300
@@ -271,7 +268,6 @@ class _Road:
 
 
 def _content_part(block: Any) -> ContentPart:
-    """Return a block of a result; what models cannot take becomes a sentence."""
     match block.type:
         case "text":
             return TextPart(block.text)

@@ -32,8 +32,7 @@ from greenroom.schemas.protocols.tools_protocol import (
 )
 from greenroom.schemas.settings.settings import Settings
 
-MAX_SESSIONS = 64
-"""Most sessions at once; the one that idles longest makes room for another."""
+MAX_SESSIONS = 64  # Most sessions at once; the one that idles longest makes room for another
 _TICK = 1.0
 
 log = get_logger(actor="tools")

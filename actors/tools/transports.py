@@ -25,10 +25,8 @@ from mcp_types import jsonrpc_message_adapter
 from greenroom.schemas.protocols.tools_protocol import ToolSource
 from greenroom.schemas.settings.tool_servers import ToolServer, pairs
 
-MAX_MESSAGE = 8 * 1024 * 1024
-"""Longest message of a server, in bytes."""
-MAX_UNASKED = 64 * 1024 * 1024
-"""Most bytes that a program may write without having been asked something."""
+MAX_MESSAGE = 8 * 1024 * 1024  # Longest message of a server, in bytes
+MAX_UNASKED = 64 * 1024 * 1024  # Most bytes that a program may write without having been asked something
 _EXIT_SECONDS = 1.0
 _KEPT_ERRORS = 2_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")

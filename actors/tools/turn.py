@@ -31,8 +31,7 @@ from greenroom.schemas.protocols.tools_protocol import PythonTool, ToolLoop, Too
 
 RESULT_TOKENS = 8_000
 """Most tokens of a call's result that a model reads, each counted as four bytes; fewer in short contexts."""
-MOST_REPEATED = 3
-"""Number of equal calls, by name and arguments, at which a loop ends."""
+MOST_REPEATED = 3  # Number of equal calls, by name and arguments, at which a loop ends
 _BYTES_PER_TOKEN = 4
 _SHORTEST = 200
 

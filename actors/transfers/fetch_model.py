@@ -40,11 +40,9 @@ _TIMEOUT = httpx2.Timeout(30.0, connect=10.0)
 _FAILURES = (TransferError, OSError, ValueError, httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError)
 """Errors of the hub, the network and the disk, which are reported as values."""
 
-_AT_ONCE = 4
-"""Number of files that are fetched at the same time."""
+_AT_ONCE = 4  # Number of files that are fetched at the same time
 
-RESERVED_BYTES = 256 << 20
-"""Bytes of the disk that a fetch leaves free, as the store and uploads do."""
+RESERVED_BYTES = 256 << 20  # Bytes of the disk that a fetch leaves free, as the store and uploads do
 
 
 @attrs.frozen
@@ -277,11 +275,9 @@ class _FetchFiles:
         return there, whole, shutil.disk_usage(self._cache).free
 
 
-WINDOW = 5.0
-"""Seconds over which the rate is measured."""
+WINDOW = 5.0  # Seconds over which the rate is measured
 
-_INTERVAL = 0.2
-"""Least seconds between two reports of one stage."""
+_INTERVAL = 0.2  # Least seconds between two reports of one stage
 
 
 class ProgressMeter:
@@ -339,8 +335,7 @@ async def turn_to_fetch(hub_id: str, cache: Path, on_wait: Callable[[], None]) -
         yield
 
 
-SECONDS = 5.0
-"""Longest wait for the sizes: a machine without a network must not look stuck."""
+SECONDS = 5.0  # Longest wait for the sizes: a machine without a network must not look stuck
 _SAMPLE_SECONDS = 2.0
 _SAMPLE_BYTES = 32 << 20
 
@@ -383,7 +378,6 @@ async def survey_hub(hub_ids: Sequence[str]) -> tuple[dict[str, int], float]:
 
 
 async def _measure_rate(client: httpx2.AsyncClient, path: str) -> float:
-    """Return the bytes per second of a file, from its first ones; 0 if none came."""
     received, began = 0, trio.current_time()
     with trio.move_on_after(_SAMPLE_SECONDS + SECONDS) as limit:
         try:

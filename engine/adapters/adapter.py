@@ -346,7 +346,6 @@ def make_adapter(
 
 
 def _without_forgotten_parsers(record: CapabilityRecord) -> CapabilityRecord:
-    """Return the record without parsers that a probe found and that this version does not have."""
     probed = record.probed
     if probed is None:
         return record
@@ -359,7 +358,6 @@ def _without_forgotten_parsers(record: CapabilityRecord) -> CapabilityRecord:
 
 
 def _known_switches(family: FamilyTraits) -> ReasoningSwitches | None:
-    """Return the reasoning switches of the family's models, for templates that reveal none."""
     if family.reasoning_lines is not None:
         on, off = family.reasoning_lines
         return ReasoningSwitches(PromptChanges(system=on), PromptChanges(system=off))

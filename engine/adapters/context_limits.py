@@ -9,11 +9,9 @@ from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import ProblemError, context_length_exceeded, invalid
 
-DEFAULT_RAW_MAX_TOKENS = 16
-"""Default length of OpenAI's raw completions, in tokens."""
+DEFAULT_RAW_MAX_TOKENS = 16  # Default length of OpenAI's raw completions, in tokens
 
-DEFAULT_IMAGE_MAX_TOKENS = 2_048
-"""Default length of answers to prompts with images, in tokens."""
+DEFAULT_IMAGE_MAX_TOKENS = 2_048  # Default length of answers to prompts with images, in tokens
 
 _ALWAYS_COUNTED = 1_000_000
 """Length in characters up to which a prompt's tokens are always counted; takes about 0.25 s."""

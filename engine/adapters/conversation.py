@@ -42,11 +42,9 @@ Medium = Literal["image", "audio"]
 IMAGE_NUMBER = re.compile(f"{IMAGE}([a-z]+)(\\d+){IMAGE}")
 """Placeholder of an image or audio in text: its medium and number."""
 
-NO_MEDIA: Mapping[str, Collection[str]] = {}
-"""Media parts by role for a template that takes only text."""
+NO_MEDIA: Mapping[str, Collection[str]] = {}  # Media parts by role for a template that takes only text
 
-_NUMBER_FIELD = "greenroom_number"
-"""Key of a part's number, which templates ignore."""
+_NUMBER_FIELD = "greenroom_number"  # Key of a part's number, which templates ignore
 
 
 @attrs.frozen
@@ -269,10 +267,8 @@ FALLBACK_FORMAT = "hermes_json"
 
 _NO_PARAMETERS = {"type": "object", "properties": {}}
 _DEFINITIONS = ("$defs", "definitions")
-_LONGEST = 50_000
-"""Limit on the text that references add to a tool, in characters: they may multiply."""
-_DEEPEST = 60
-"""Limit on the levels of lists and objects at which a reference is replaced."""
+_LONGEST = 50_000  # Limit on the text that references add to a tool, in characters: they may multiply
+_DEEPEST = 60  # Limit on the levels of lists and objects at which a reference is replaced
 _MOST_TOOLS = 1_000
 _DATA = frozenset({"const", "default", "enum", "example", "examples", "required"})
 _KEYWORDS = frozenset(

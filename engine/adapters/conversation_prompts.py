@@ -193,10 +193,8 @@ def _characters(messages: Iterable[Message]) -> int:
 
 T = TypeVar("T")
 
-_BYTES_OF_MARKS = 32
-"""Estimated size of the markup around a message, in bytes."""
-_BYTES_OF_TOKEN = 4
-"""Estimated size of a token in bytes of text; images have only tokens."""
+_BYTES_OF_MARKS = 32  # Estimated size of the markup around a message, in bytes
+_BYTES_OF_TOKEN = 4  # Estimated size of a token in bytes of text; images have only tokens
 
 
 def turn_starts(messages: Sequence[Message]) -> list[int]:

@@ -120,8 +120,7 @@ def _choose_reasoning_parser(
 
 _log = get_logger(__name__)
 
-_SECONDS = 1.0
-"""CPU time that the template's expressions may take for the trial."""
+_SECONDS = 1.0  # CPU time that the template's expressions may take for the trial
 _CUTS = 24
 
 

@@ -32,8 +32,7 @@ _HEADER = re.compile(r"\|\s*Image\s*\|\s*Filename\s*\|", re.IGNORECASE)
 _RULE = re.compile(r"\|[-:| ]*-[-:| ]*\|")
 _ROW = re.compile(r"\|\s*([1-9]\d{0,5})\s*\|\s*([^|\s][^|]{0,254}?)\s*\|")
 _OWN_NAME = re.compile(r"image_[0-9a-f]{8,64}(?:\.[A-Za-z0-9]{1,8})?")
-_LONGEST_LINE = 512
-"""Limit on the characters of a table line; the expressions backtrack in longer ones."""
+_LONGEST_LINE = 512  # Limit on the characters of a table line; the expressions backtrack in longer ones
 LARGEST_NUMBER = 999_999
 """Largest image number; a row with a larger one is text. No request can hold so many images."""
 _LINES_BEGIN = ("|", "<")
@@ -279,7 +278,6 @@ def _placeholder(image: NamedImage) -> str:
 
 
 def _joined(parts: Iterable[ContentPart]) -> tuple[ContentPart, ...]:
-    """Return the parts with neighboring texts joined, on separate lines."""
     joined: list[ContentPart] = []
     for part in parts:
         before = joined[-1] if joined else None

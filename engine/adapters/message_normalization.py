@@ -185,7 +185,6 @@ def join_paragraphs(*texts: str) -> str:
 
 
 def _calls_to_render(turns: Sequence[Message], traits: TemplateTraits) -> set[str | None]:
-    """Return the ids of the calls that must be rendered as text."""
     every = {call.id for turn in turns for call in turn.tool_calls}
     if not traits.tool_calls:
         return set(every)

@@ -53,8 +53,7 @@ class MessageQuirks:
     late_results: bool = True
 
 
-PLAIN_FORMS = MessageQuirks()
-"""Forms of a template that takes every turn unchanged."""
+PLAIN_FORMS = MessageQuirks()  # Forms of a template that takes every turn unchanged
 
 
 def find_message_quirks(
@@ -107,8 +106,6 @@ _LAST: TemplateMessage = {"role": "user", "content": "zqlast"}
 
 
 class _CallProbe:
-    """Builds turns with calls, and their results, in the shape that the template takes."""
-
     def __init__(self, traits: TemplateTraits) -> None:
         self._traits = traits
 

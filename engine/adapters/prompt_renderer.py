@@ -170,7 +170,6 @@ class PromptRenderer:
         return self._traits
 
     def _tool_instructions(self, described: Sequence[Tool], *, native: bool) -> str:
-        """Return the text that describes marked tools in place of the template, or beside it."""
         if native:
             partly = [tool for tool in described if self._hides_parameters(tool)]
             return full_descriptions(partly) if partly and self._tool_injection else ""
@@ -259,7 +258,6 @@ class SystemMessages:
 
 
 def _told(messages: tuple[Message, ...], sentence: str) -> tuple[Message, ...]:
-    """Return the messages with a sentence at the end of the leading system message."""
     if not messages or messages[0].role != "system":
         return (_system(sentence), *messages)
     first, *others = messages

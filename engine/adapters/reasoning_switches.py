@@ -60,8 +60,7 @@ class PromptChanges:
         )
 
 
-NO_CHANGES = PromptChanges()
-"""No changes to the prompt."""
+NO_CHANGES = PromptChanges()  # No changes to the prompt
 
 
 @attrs.frozen

@@ -225,8 +225,7 @@ TOOLS = tuple(
 """Tools of the probe's calls."""
 
 
-_BOUNDARIES = " \n\t>]▷"
-"""Characters that end a marker, so that the text behind it starts cleanly."""
+_BOUNDARIES = " \n\t>]▷"  # Characters that end a marker, so that the text behind it starts cleanly
 
 _REASONING_OPTIONS: tuple[dict[str, Any], ...] = (
     {},
@@ -356,7 +355,6 @@ def _result(call: ToolCall) -> Message:
     return Message("tool", (TextPart("zqresult"),), tool_call_id=call.id)
 
 
-USER = Message("user", (TextPart("zquser"),))
-"""User message that the turns answer."""
+USER = Message("user", (TextPart("zquser"),))  # User message that the turns answer
 
 ANSWER = Message("assistant", (TextPart("zqanswer"),))

@@ -132,8 +132,6 @@ def with_calls_as_text(tokenizer: ChatTokenizer, traits: TemplateTraits) -> Temp
 
 
 class _Probe:
-    """Renders conversations of made-up words and searches the output for these words."""
-
     def __init__(self, tokenizer: ChatTokenizer, empty_tools: bool, parts: bool) -> None:
         self._tokenizer = tokenizer
         self.empty_tools = empty_tools
@@ -163,7 +161,6 @@ class _Probe:
 
 
 def _probe_tools(probe: _Probe) -> TemplateTraits:
-    """Return the template's traits regarding tools, calls and results."""
     rendered = probe.render([_user()], tools=[_TOOL])
     tools = rendered is not None and "zqtool" in rendered
     for as_text, bare in itertools.product((False, True), repeat=2):
@@ -256,8 +253,7 @@ _TOOL: dict[str, Any] = {
 TemplateMessage = dict[str, Any]
 """Message in the shape that Hugging Face's chat templates read."""
 
-TEMPLATE_ERROR = "chat_template_error"
-"""Error code of a template's refusal."""
+TEMPLATE_ERROR = "chat_template_error"  # Error code of a template's refusal
 
 RESERVED_OPTIONS = frozenset(
     {

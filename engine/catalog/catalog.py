@@ -27,8 +27,7 @@ from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder
 from greenroom.schemas.problems import Problem, model_not_found
 from greenroom.schemas.settings.settings import Aliases, Settings, is_pattern, name_pattern
 
-RESCAN_SECONDS = 5.0
-"""Seconds after which folders are looked through again."""
+RESCAN_SECONDS = 5.0  # Seconds after which folders are looked through again
 
 
 class Catalog:
@@ -199,14 +198,11 @@ class Catalog:
         return tuple(named)
 
 
-DEFAULT_ID = "default"
-"""Alias of the first model."""
+DEFAULT_ID = "default"  # Alias of the first model
 
-LATEST = ":latest"
-"""Tag that Ollama clients append to names without a tag."""
+LATEST = ":latest"  # Tag that Ollama clients append to names without a tag
 
-_LONGEST = 200
-"""Number of a name's characters that are compared with patterns."""
+_LONGEST = 200  # Number of a name's characters that are compared with patterns
 
 Lookup = Callable[[str], CatalogEntry | None]
 

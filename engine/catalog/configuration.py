@@ -63,7 +63,6 @@ def _yarn_context_length(config: Mapping[str, Any]) -> int:
 
 
 def _rope_settings(config: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the RoPE settings, which newer configurations state per layer type."""
     for field in ("rope_scaling", "rope_parameters"):
         settings = config.get(field)
         if isinstance(settings, dict):

@@ -95,7 +95,6 @@ def _added_tokens(folder: Path) -> set[str]:
 
 
 def _parameters(folder: Path) -> int | None:
-    """Return the number of weights, if the index file states it as mlx-lm's converter does."""
     metadata = read_optional(folder / "model.safetensors.index.json").get("metadata")
     total = metadata.get("total_parameters") if isinstance(metadata, dict) else None
     return total if isinstance(total, int) else None

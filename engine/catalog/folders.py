@@ -89,8 +89,7 @@ def _modified_at(folder: Path) -> int:
 
 log = get_logger(__name__)
 
-MAX_FOLDERS = 5_000
-"""Maximum number of folders to look into; more are no folders of models."""
+MAX_FOLDERS = 5_000  # Maximum number of folders to look into; more are no folders of models
 
 
 class ModelDirs:
@@ -136,7 +135,6 @@ class ModelDirs:
                 yield from ((f"{owner.name}/{folder.name}", folder) for folder in inner)
 
     def _folders_in(self, folder: Path, top: Path) -> list[Path]:
-        """Return the folders in a folder, without hidden ones and links that lead back."""
         try:
             with os.scandir(folder) as entries:
                 inner = sorted(

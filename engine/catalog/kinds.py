@@ -93,7 +93,6 @@ def _architecture(config: Mapping[str, Any]) -> str:
 def _model_type(
     folder: Path, config: Mapping[str, Any], architecture: str, name: str, allow_vision: bool
 ) -> ModelType | None:
-    """Return the type of a model; None if its type is not served."""
     if (kind := encoder_kind(folder, config, architecture, name)) is not None:
         return kind
     writes = text_module(architecture) is not None
@@ -105,14 +104,12 @@ def _model_type(
 
 
 def _why_unknown(why: str | None, architecture: str) -> str:
-    """Return the sentence that refuses a model which is not served."""
     if (why := why or why_audio_is_not_served(architecture)) is not None:
         return f"{why}, which is not served here."
     return f"its architecture '{architecture}' is not known to the installed mlx-lm, mlx-vlm and mlx-audio."
 
 
-_LONGEST_TEXT = 10_000_000
-"""Tokens from which a declared limit means that the tokenizer knows none."""
+_LONGEST_TEXT = 10_000_000  # Tokens from which a declared limit means that the tokenizer knows none
 
 _PADDED_POSITIONS = ("roberta", "camembert")
 """Substrings of encoder architectures whose positions start after the padding token's id."""
@@ -161,7 +158,6 @@ def _longest_text(record: CapabilityRecord, folder: Path, config: Mapping[str, A
 
 
 def _vectors(folder: Path) -> VectorTraits | None:
-    """Return the properties of a model's embeddings; None if they are computed in an unknown way."""
     try:
         files = read_sentence_transformers_config(folder)
     except ValueError:

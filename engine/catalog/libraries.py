@@ -90,7 +90,6 @@ def _offers_model(path: Path) -> bool:
 
 @functools.cache
 def _names_in(path: Path) -> frozenset[str]:
-    """Return the names that a file defines or imports."""
     source = path.read_text(encoding="utf-8")
     names = {name for pair in _DEFINED.findall(source) for name in pair if name}
     for imported in _IMPORTED.findall(source):
@@ -133,8 +132,7 @@ _TOKENS: Mapping[str, tuple[bytes, ...]] = {
 _NAMES: Mapping[str, str] = {"orpheus": _OWN, "outetts": "outetts", "soprano": "soprano", "spark": "spark"}
 """Architectures by a word of the model's name; the name must contain the word `tts` too."""
 
-_HEAD = 2 << 20
-"""Bytes to read at the start of a tokenizer's file, which lists the added tokens first."""
+_HEAD = 2 << 20  # Bytes to read at the start of a tokenizer's file, which lists the added tokens first
 
 
 def speaking_architecture(folder: Path, config: Mapping[str, Any], name: str) -> str | None:

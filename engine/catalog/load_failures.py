@@ -126,7 +126,6 @@ def find_adapter(folder: Path) -> str | None:
 
 
 def _names(folder: Path) -> list[str]:
-    """Return the sorted names in a folder, without hidden ones."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in itertools.islice(entries, _MOST_ENTRIES)]

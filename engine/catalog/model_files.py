@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-MAX_CONFIG_BYTES = 4 * 1024 * 1024
-"""Size limit of a configuration in bytes; real ones have a few thousand."""
+MAX_CONFIG_BYTES = 4 * 1024 * 1024  # Size limit of a configuration in bytes; real ones have a few thousand
 
 MAX_TEMPLATE_BYTES = 1024 * 1024
 """Size limit of a chat template in bytes; real ones have some tens of thousands."""
@@ -37,8 +36,7 @@ _READ_WHOLE = frozenset(
 )
 """Endings of files that libraries read whole; no other file but weights is opened."""
 _MOST_ENTRIES, _MOST_FOLDERS = 20_000, 1_000
-_DEEPEST = 3
-"""Depth of nested folders that libraries look into."""
+_DEEPEST = 3  # Depth of nested folders that libraries look into
 
 _KINDS = (
     (stat.S_ISFIFO, "a named pipe"),
@@ -215,8 +213,7 @@ def check_tokenizer_files(folder: Path) -> None:
         raise ValueError("there is no tokenizer in its folder")
 
 
-_MOST_FILES = 20_000
-"""Number of entries of a folder that are looked at; links may lead around in circles."""
+_MOST_FILES = 20_000  # Number of entries of a folder that are looked at; links may lead around in circles
 
 
 def fingerprint(folder: Path) -> str:

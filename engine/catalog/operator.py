@@ -12,8 +12,7 @@ from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, memory_members
 from greenroom.schemas.settings.settings import Settings
 
-MAX_BYTES = 1_000_000
-"""Size limit of a system prompt in bytes; more than the context of most models."""
+MAX_BYTES = 1_000_000  # Size limit of a system prompt in bytes; more than the context of most models
 
 
 def system_prompt_of(model: str, settings: Settings) -> str:

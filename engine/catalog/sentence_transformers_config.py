@@ -139,7 +139,6 @@ def _hidden_size(config: Mapping[str, Any]) -> int:
 
 
 def _modules(folder: Path) -> list[tuple[str, str]] | None:
-    """Return the types and folders of the modules, in order; None without a modules.json."""
     try:
         listed = read_json(folder / "modules.json")
     except ValueError:

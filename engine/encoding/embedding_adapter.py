@@ -101,7 +101,6 @@ class EmbeddingAdapter:
         return self._rows.inspect(request.input)
 
     def _prepared(self, asked: EmbeddingInput) -> Iterator[Row | None]:
-        """Yield a row for each text, and None between steps."""
         prompt = self._instructions.prompt(asked.input_type, asked.instruction)
         instructed = self._rows.tokens_before(prompt) if prompt else 0
         params = _params(asked)
@@ -128,7 +127,6 @@ class EmbeddingAdapter:
 
 
 def _params(asked: EmbeddingInput) -> list[str]:
-    """Return the parameter name of each text, for errors."""
     if len(asked.texts) == 1:
         return [asked.param]
     return [f"{asked.param}[{at}]" for at in range(len(asked.texts))]

@@ -37,8 +37,7 @@ from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.problems import ProblemError, model_broken
 from greenroom.schemas.settings.settings import Settings
 
-_SMALLEST = 1e-12
-"""Norm below which a vector is not scaled to 1."""
+_SMALLEST = 1e-12  # Norm below which a vector is not scaled to 1
 
 
 class EmbeddingModel:
@@ -339,7 +338,6 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
 
 
 def _load_known_encoder(folder: Path, config: dict[str, Any], architecture: str) -> Any:
-    """Return a model of an architecture that mlx-vlm supports."""
     from mlx_vlm.embedding_loader import EMBEDDING_MODEL_REMAPPING
     from mlx_vlm.encoder_loader import load_encoder_model
 

@@ -138,14 +138,12 @@ class EncoderEngine(CachelessEngine):
         return self._model
 
     def _max_rows(self, computing: RowModel | SharedPrefix, width: int) -> int:
-        """Return the largest number of rows of that width in a pass."""
         allowed = self._memory.allowance()
         rows = max(1, int(self._budget.tokens) // width)
         needed = computing.batch_bytes(rows, width)
         return rows if needed <= allowed else max(1, rows * allowed // needed)
 
     def _advance(self, job: Job, prefix: SharedPrefix) -> None:
-        """Compute a chunk of a request's shared prefix."""
         count = min(prefix.left, int(self._budget.tokens))
         if not self._memory.reserve(prefix.advance_bytes(count)):
             self._evict_prefixes(job)
@@ -215,8 +213,7 @@ def _jobs(batch: Batch) -> list[Job]:
 
 _SIZES = ((1, 4), (1, 8), (4, 8), (16, 8), (64, 8), (256, 8))
 """Rows and tokens per row of each trial; every model accepts these lengths."""
-_LONGEST = 0.1
-"""Time limit of a trial in seconds; a pass predicted to take longer is not tried."""
+_LONGEST = 0.1  # Time limit of a trial in seconds; a pass predicted to take longer is not tried
 
 
 def measure_passes(model: RowModel, clock: Callable[[], float], *, pairs: bool = False) -> TokenBudget:
@@ -250,8 +247,7 @@ MAX_SETBACKS = 5
 
 Limits retries: shared prefixes could otherwise evict each other forever.
 """
-WORTH = 4
-"""Savings, in pass overheads, from which a shared prefix is worth its separate passes."""
+WORTH = 4  # Savings, in pass overheads, from which a shared prefix is worth its separate passes
 
 
 class SharedPrefix(Protocol):

@@ -95,13 +95,11 @@ def _backend(tokenizer: Any) -> Any:
 MAX_TOKENS = 4_000_000
 """Limit of tokens over all pairs of a request; the query counts with each of its documents."""
 
-_QUERY_SHARE = 2
-"""Divisor of the context: the query may take half of it, the document gets the rest."""
+_QUERY_SHARE = 2  # Divisor of the context: the query may take half of it, the document gets the rest
 _LONGEST_TOKEN = 64
 """Largest average number of characters per token; text beyond that many per token of context is not read."""
 _TEXTS_AT_ONCE = 64
-_CHARACTERS_AT_ONCE = 65_536
-"""Limit of characters in one call of the tokenizer."""
+_CHARACTERS_AT_ONCE = 65_536  # Limit of characters in one call of the tokenizer
 
 
 class PairTemplate(Protocol):
@@ -188,7 +186,6 @@ class PairReader:
         return tuple(rows)
 
     def _documents(self, asked: ScoreInput) -> Iterator[tuple[Tokens, list[Tokens]]]:
-        """Yield groups of documents' tokens, each with the tokens before them."""
         for query, pairs in itertools.groupby(enumerate(asked.pairs), key=lambda each: each[1][0]):
             prefix = self._prefix(asked, query)
             room = self._context - len(prefix) - len(self._template.suffix)
@@ -232,7 +229,6 @@ class PairReader:
 
 
 def _groups(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Yield texts in groups small enough to be tokenized quickly."""
     group: list[str] = []
     size = 0
     for text in texts:
@@ -302,8 +298,7 @@ class CrossEncoderTemplate:
 INSTRUCTION = "Given a web search query, retrieve relevant passages that answer the query"
 """Default instruction: the criterion of relevance."""
 
-MAX_CONTEXT = 8_192
-"""Limit of tokens per pair, from the model's card; a pair is computed in one pass."""
+MAX_CONTEXT = 8_192  # Limit of tokens per pair, from the model's card; a pair is computed in one pass
 
 _JUDGE = (
     "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
@@ -375,8 +370,7 @@ CLASSIFIERS: Mapping[str, str] = {
 }
 """Architectures of cross-encoders, with the mlx-vlm packages that implement them."""
 
-_YES_NO = ("qwen3",)
-"""Architectures of generative rerankers whose prompt is known."""
+_YES_NO = ("qwen3",)  # Architectures of generative rerankers whose prompt is known
 
 
 def reranker_type(config: Mapping[str, Any]) -> RerankerType:

@@ -123,7 +123,6 @@ class GenerativeReranker:
         return [KVCache() for _ in self._model.layers]
 
     def _answer(self, hidden: mx.array) -> Values:
-        """Return the scores for the decoder's hidden states at the last tokens."""
         head = getattr(self._model, "lm_head", None)
         logits = self._model.model.embed_tokens.as_linear(hidden) if head is None else head(hidden)
         yes, no = self._answers

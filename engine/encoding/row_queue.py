@@ -19,10 +19,8 @@ from greenroom.engine.resources.fair_queue import FairQueue
 from greenroom.schemas.events.events import Timing
 from greenroom.schemas.messages.requests import InferenceRequest
 
-MAX_ROWS = 1024
-"""Limit of rows per forward pass."""
-MAX_PADDING = 0.1
-"""Largest share of padding in a pass."""
+MAX_ROWS = 1024  # Limit of rows per forward pass
+MAX_PADDING = 0.1  # Largest share of padding in a pass
 
 
 class Job:
@@ -207,13 +205,11 @@ class RowQueue:
 
 TARGET = 0.08
 """Target duration of a pass in seconds: a new request may wait that long, and a cancelled one runs on."""
-LONGEST = 0.2
-"""Limit, in seconds, of a pass of several rows whose duration is mostly fixed."""
+LONGEST = 0.2  # Limit, in seconds, of a pass of several rows whose duration is mostly fixed
 OVERHEAD = 0.0025
 """Rough fixed duration of a pass in seconds: padding that takes less is cheaper than a further pass."""
 MAX_TOKENS = 65_536
-_GROWTH = 2.0
-"""Largest growth factor from pass to pass: the first of a size may be slower than predicted."""
+_GROWTH = 2.0  # Largest growth factor from pass to pass: the first of a size may be slower than predicted
 
 
 class TokenBudget:
@@ -327,19 +323,15 @@ def _size(sizes: Mapping[str, Any], field: str, default: int) -> int:
     return value if isinstance(value, int) and value > 0 else default
 
 
-MAX_BYTES = 512 * 1024 * 1024
-"""Limit of a pass's memory in bytes, unless a single row needs more."""
+MAX_BYTES = 512 * 1024 * 1024  # Limit of a pass's memory in bytes, unless a single row needs more
 MAX_KEPT = 128 * 1024 * 1024
 """Limit, in bytes, of the growth of MLX's buffer cache during work.
 
 Every pass has arrays of other sizes, so their buffers are rarely reused and would soon fill the memory.
 """
-MAX_HELD = 512 * 1024 * 1024
-"""Limit, in bytes, of memory held between passes."""
-_WAIT = 0.02
-"""Seconds to wait for memory that another model may free."""
-_SHARE_OF_FREE = 0.5
-"""Largest share of the free memory for one pass, unless a single row needs more."""
+MAX_HELD = 512 * 1024 * 1024  # Limit, in bytes, of memory held between passes
+_WAIT = 0.02  # Seconds to wait for memory that another model may free
+_SHARE_OF_FREE = 0.5  # Largest share of the free memory for one pass, unless a single row needs more
 
 
 class PassMemory:

@@ -98,8 +98,7 @@ def pad(rows: Sequence[Tokens], padding: int) -> tuple[NDArray[np.int32], NDArra
     return ids, mask
 
 
-_GROUP = 64
-"""Limit of texts tokenized at once."""
+_GROUP = 64  # Limit of texts tokenized at once
 CHARACTERS_OF_TOKEN = 64
 """Limit of characters read per token of context, but at least 65,536 in all.
 

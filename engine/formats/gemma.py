@@ -32,8 +32,7 @@ _LITERAL = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null|True|False|None")
 _FURTHER_KEY = re.compile(r"\s+([^\s:=]+)\s*[:=]")
 _QUOTED = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _PYTHON_NAMES = {"None": None, "True": True, "False": False}
-_MAX_DEPTH = 100
-"""Limit on nesting levels of a value, each of which takes a recursive call."""
+_MAX_DEPTH = 100  # Limit on nesting levels of a value, each of which takes a recursive call
 
 
 @attrs.frozen

@@ -179,7 +179,6 @@ def json_block(shape: Shape, key: str, end: str) -> Body:
 
 
 def _syntax(block_format: JsonBlockFormat) -> CallSyntax:
-    """Return the syntax of a block format: each start marker with the body behind it."""
     triggers = []
     for start, end in block_format.markers:
         if start.isalpha():  # Text may mention such a word; followed by a bracket, it is a call.

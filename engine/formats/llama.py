@@ -96,8 +96,6 @@ class _TagEnd(BlockEnd):
 
 
 class _JsonTagEnd(_TagEnd):
-    """Finds the end of a tag's block, or of its JSON value, which needs no end marker."""
-
     def __init__(self, start: str, end: str, following: str) -> None:
         super().__init__(start, end, following)
         self._json = JsonBlockEnd(start, re.compile(r"[ \t\r\n]*(?=\{)"))

@@ -205,8 +205,6 @@ _SHOWN_REASONING: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 @attrs.frozen
 class _TokenizerStandIn:
-    """The tokenizer attributes that mlx-lm's inference reads."""
-
     chat_template: str | None
     vocabulary: Mapping[str, int] = MappingProxyType({})
 

@@ -17,8 +17,7 @@ from transformers.utils.chat_parsing.response_parser import ResponseParser
 from transformers.utils.chat_parsing.response_templates import ResponseTemplate, load_response_template
 
 REASONING = ("thinking", "reasoning", "reasoning_content")
-_MAX_REGION = 262_144
-"""Limit on the characters of one region."""
+_MAX_REGION = 262_144  # Limit on the characters of one region
 _KEPT = 1_024
 _MOST_KEPT = 65_536
 """Number of parsed characters from which all but `_KEPT` are dropped; look-behind expressions read those."""
@@ -165,12 +164,9 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
 
 T = TypeVar("T")
 
-_LONGEST_SEARCH = 0.1
-"""Limit on one search in seconds."""
-_MAX_LENGTH = 1_000
-"""Limit on the characters of an expression."""
-_MAX_DEPTH = 8
-"""Limit on nested groups: the time to compile an expression doubles with each."""
+_LONGEST_SEARCH = 0.1  # Limit on one search in seconds
+_MAX_LENGTH = 1_000  # Limit on the characters of an expression
+_MAX_DEPTH = 8  # Limit on nested groups: the time to compile an expression doubles with each
 
 
 def is_cheap_to_compile(pattern: str) -> bool:

@@ -83,8 +83,6 @@ class ResponseTemplateParser(ToolCallParser):
 
 
 class _RegionStream(ToolCallStream):
-    """Turns regions into calls and text, without the white space around calls."""
-
     def __init__(self, regions: RegionParser, offered: OfferedTools) -> None:
         self._regions = regions
         self._offered = offered

@@ -17,8 +17,7 @@ import numpy as np
 
 from greenroom.schemas.problems import Problem, ProblemError
 
-_ERROR_BYTES = 1_000
-"""Size of the buffer for error messages, in bytes; llguidance truncates longer ones."""
+_ERROR_BYTES = 1_000  # Size of the buffer for error messages, in bytes; llguidance truncates longer ones
 
 
 class _ParserLimits(ctypes.Structure):

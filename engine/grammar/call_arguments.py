@@ -72,7 +72,6 @@ def argument_schema(value: Any, root: Any) -> ArgumentSchema:
 
 
 def _add_plain(schema: Any, strings: list[Mapping[str, Any]], others: list[Any]) -> None:
-    """Add a schema without alternatives to the list of strings, of other values, or to both."""
     if not isinstance(schema, Mapping):
         schema = {} if schema else {"enum": []}
     types, values = _types(schema), _listed(schema)
@@ -157,7 +156,6 @@ def with_definitions(schema: Any, root: Mapping[str, Any]) -> Any:
 
 
 def _followed(value: Any, root: Any) -> Any:
-    """Return the target of a chain of references without other keywords beside them."""
     for _ in range(MAX_DEPTH):
         if not (isinstance(value, Mapping) and set(value) == {"$ref"} and value["$ref"].startswith("#/")):
             break

@@ -235,10 +235,8 @@ def named_arguments(
 
 
 _ARRAY_KEYWORDS = {"type", "items", "minItems", "maxItems"}
-_MAX_ITEMS = 32
-"""Limit on the items of a bounded array, each of which takes a rule."""
-_MAX_LEVELS = 8
-"""Limit on nesting levels in the native form; deeper values are written as JSON."""
+_MAX_ITEMS = 32  # Limit on the items of a bounded array, each of which takes a rule
+_MAX_LEVELS = 8  # Limit on nesting levels in the native form; deeper values are written as JSON
 
 
 def gemma_calls(quote: str, end: str) -> Body:

@@ -36,8 +36,7 @@ from greenroom.schemas.problems import ProblemError, invalid
 
 _APPLICATORS: Final = ("const", "enum", "allOf", "anyOf", "$ref")
 _DEFINITIONS: Final = ("$defs", "definitions")
-_ITEMS_OF_A_STEP: Final = 20
-"""Number of array items that a grammar writes out in the time of one step."""
+_ITEMS_OF_A_STEP: Final = 20  # Number of array items that a grammar writes out in the time of one step
 
 
 def check_compile_cost(
@@ -64,7 +63,6 @@ def check_compile_cost(
 
 
 def _references(schema: Any, level: int = 0) -> list[tuple[str, int]]:
-    """Return the references in a schema in compile order, with their levels."""
     found: list[tuple[str, int]] = []
     if not isinstance(schema, Mapping):
         return found
@@ -251,7 +249,6 @@ class _CompileCost:
             raise invalid(detail, str(self._root), "schema_too_large")
 
     def _count_first(self, node: SchemaNode) -> int:
-        """Return the number of optional properties before an object's first required one."""
         if isinstance(node, Leaf) and node.kind == "reference":
             node = self._definitions.get(str(node.value), node)
         if not isinstance(node, Object):
@@ -274,11 +271,9 @@ def _text_of(group: Mapping[str, Any]) -> Text:
     return Text((pattern is not None) + others, branches * 2**others, size=size)
 
 
-_MAX_LEVELS = 128
-"""Limit on levels after which llguidance fails."""
+_MAX_LEVELS = 128  # Limit on levels after which llguidance fails
 
-STEPS_OF_A_PATTERN_PAIR = 100
-"""Estimated steps to compare two patterns, which takes an automaton of both."""
+STEPS_OF_A_PATTERN_PAIR = 100  # Estimated steps to compare two patterns, which takes an automaton of both
 
 
 class Intersections:
@@ -390,7 +385,6 @@ class Intersections:
         return node
 
     def _property(self, one: tuple[SchemaNode, ...], other: tuple[SchemaNode, ...], level: int) -> SchemaNode:
-        """Return the largest shape that a property's schema may become."""
         largest: SchemaNode = NONE
         for first in one:
             for second in other:

@@ -33,8 +33,7 @@ _MAX_KEY_CHARACTERS = 1_000_000
 """Size limit of a cached constraint: the characters of its strings plus the number of its other values."""
 
 
-_TOO_LARGE = "unsupported_grammar"
-"""Error code of a grammar that llguidance rejects."""
+_TOO_LARGE = "unsupported_grammar"  # Error code of a grammar that llguidance rejects
 
 
 class GrammarCompiler:
@@ -257,8 +256,7 @@ class ConstraintCache:
             self._seconds -= evicted
 
 
-_MAX_NOTICE = 800
-"""Limit on the characters of paths in a notice, which is sent as a header."""
+_MAX_NOTICE = 800  # Limit on the characters of paths in a notice, which is sent as a header
 
 
 @attrs.frozen

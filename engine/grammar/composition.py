@@ -169,7 +169,6 @@ class _Composition:
             schema["additionalProperties"] = False
 
     def _groups(self, schema: Mapping[str, Any]) -> int:
-        """Count the parts of a schema that describe objects."""
         parts = [*schema.get("allOf", ()), *self._target(schema)]
         alternatives = any(map(self._describes_objects, schema.get("anyOf", ())))
         own = not _OF_OBJECTS.isdisjoint(schema)
@@ -184,7 +183,6 @@ class _Composition:
         return self._known[id(schema)]
 
     def _inside(self, schema: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
-        """Return all schemas that describe the same value as the one around them."""
         found: dict[int, Mapping[str, Any]] = {}
         waiting: list[Mapping[str, Any]] = [schema]
         while waiting:
@@ -201,7 +199,6 @@ class _Composition:
         return (self._targets[schema["$ref"]],) if "$ref" in schema else ()
 
     def _together(self, schema: Any) -> Parts:
-        """Return a schema with the targets of its references and the parts of its `allOf`."""
         found: Parts = []
         waiting = [schema]
         while waiting:
@@ -256,7 +253,6 @@ class _Composition:
         return found
 
     def _absent(self, one: Any, other: Parts, needed: set[str]) -> str:
-        """Return a name that the second object must have and the first does not know, if there is one."""
         known = set(needed)
         for part in self._together(one):
             known.update(part.get("properties", ()), part.get("required", ()))
@@ -276,7 +272,6 @@ def _is_untyped_object(parts: Parts) -> bool:
 
 
 def _types(parts: Parts) -> set[str]:
-    """Return the types of values that parts allow together, `integer` besides `number`."""
     types = set(schema_keywords.TYPES)
     for part in parts:
         said = part.get("type", schema_keywords.TYPES)

@@ -142,7 +142,6 @@ def _tool_of_grammar(tool: Tool, lark: str, param: str, budget: ConstraintBudget
 
 
 def _tool_of_expression(tool: Tool, pattern: str, param: str, budget: ConstraintBudget) -> ConstrainedTool:
-    """Return a tool whose only argument must match a regular expression."""
     anchored_pattern(pattern, param)
     schema = dict(tool.parameters)
     schema["properties"] = {ARGUMENT: {"type": "string", "pattern": f"^(?:{without_anchors(pattern)})$"}}
@@ -153,8 +152,7 @@ def _tool_of_expression(tool: Tool, pattern: str, param: str, budget: Constraint
     return ConstrainedTool(tool.name, param, checked, enforced=True, strict=True)
 
 
-_MAX_TRIALS: Final = 100
-"""Limit on the subschemas that are compiled to find a fault's place."""
+_MAX_TRIALS: Final = 100  # Limit on the subschemas that are compiled to find a fault's place
 
 
 def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], str] | None:
@@ -193,7 +191,6 @@ def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], s
 
 
 def _error(schema: Any) -> str:
-    """Return the first line of llguidance's error; empty if there is none."""
     grammar = json.dumps({"grammars": [{"json_schema": schema}]})
     return grammar_error(single_bytes(), grammar, parser_limits()).partition("\n")[0]
 

@@ -128,8 +128,7 @@ def without_anchors(pattern: str) -> str:
     return inner
 
 
-SPACE = r"/[ \n\r\t]{1,4}/?"
-"""White space before an answer or a call, as templates and models write it."""
+SPACE = r"/[ \n\r\t]{1,4}/?"  # White space before an answer or a call, as templates and models write it
 
 
 def literal(text: str) -> str:

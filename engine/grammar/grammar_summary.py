@@ -30,8 +30,7 @@ TOKEN = re.compile(
 """Tokens of llguidance's lexer (`lark/lexer.rs`), as far as needed to tell names from other text."""
 
 _SPACE = re.compile(r"\s*")
-IGNORED = "%ignore"
-"""Key of ignored tokens among the definitions."""
+IGNORED = "%ignore"  # Key of ignored tokens among the definitions
 
 
 @attrs.define
@@ -106,7 +105,6 @@ class _Reader:
         return self._summary
 
     def _tokens(self) -> Iterator[tuple[str, str, int, int]]:
-        """Yield the kind, text, start and end of each token, without embedded JSON."""
         at = 0
         while at < len(self._grammar):
             found = TOKEN.match(self._grammar, at)

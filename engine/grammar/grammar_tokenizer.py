@@ -118,8 +118,7 @@ def _unsupported(why: str) -> ProblemError:
     return ProblemError(Problem(400, "unsupported_tokenizer", detail))
 
 
-END = 256
-"""Id of the token that ends a text, after those of the bytes."""
+END = 256  # Id of the token that ends a text, after those of the bytes
 
 
 @cache

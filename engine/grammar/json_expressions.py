@@ -93,7 +93,6 @@ class ExpressionEscaper:
         return self._class(f"[\\x{{{ord(first):x}}}-\\x{{{ord(last):x}}}]", "")
 
     def _next(self) -> str:
-        """Return the next part as a Lark expression, with its repeats."""
         character = self._expression[self._at]
         match character:
             case "(":
@@ -112,7 +111,6 @@ class ExpressionEscaper:
         return self._literal(self._character()) + self._repeat()
 
     def _class_text(self) -> str:
-        """Return the character class at the current position, in brackets; empty if there is none."""
         expression, at = self._expression, self._at
         if expression[at] == ".":
             self._at += 1
@@ -221,7 +219,6 @@ class ExpressionEscaper:
 
 
 def _class_end(expression: str, at: int) -> int:
-    """Return the end of the class at a position; classes may be nested."""
     depth = 0
     while at < len(expression):
         character = expression[at]

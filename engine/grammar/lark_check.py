@@ -117,6 +117,5 @@ def _terminal_names(summary: GrammarSummary) -> list[str]:
 
 
 def _terminals(grammar: str, summary: GrammarSummary) -> str:
-    """Return the definitions of the grammar's terminals as text."""
     definitions = [summary.definitions[name] for name in _terminal_names(summary)]
     return "\n".join([*summary.imports, *(grammar[part.start : part.end] for part in definitions)])

@@ -9,11 +9,9 @@ from greenroom.schemas.problems import invalid
 MAX_NODES: Final = 10_000
 """Limit on the subschemas in all schemas of a request together; the next three limits are totals too."""
 
-MAX_VALUES: Final = 20_000
-"""Limit on the values in all `enum` and `const`, nested ones included."""
+MAX_VALUES: Final = 20_000  # Limit on the values in all `enum` and `const`, nested ones included
 
-MAX_CHARACTERS: Final = 2_000_000
-"""Limit on the characters of names, references, patterns and listed strings."""
+MAX_CHARACTERS: Final = 2_000_000  # Limit on the characters of names, references, patterns and listed strings
 
 MAX_STEPS: Final = 200_000
 """Limit on llguidance's steps: each subschema built, intersected, copied or compared is one."""
@@ -31,11 +29,9 @@ Each property that may come first takes 4, so an object with the most properties
 grammar may reach any number.
 """
 
-MAX_PATTERN_PROPERTIES: Final = 32
-"""Limit on the patterns of one object, which are compared in pairs."""
+MAX_PATTERN_PROPERTIES: Final = 32  # Limit on the patterns of one object, which are compared in pairs
 
-MAX_DEPTH: Final = 60
-"""Limit on the levels of one schema; llguidance fails at 61 nested objects."""
+MAX_DEPTH: Final = 60  # Limit on the levels of one schema; llguidance fails at 61 nested objects
 
 MAX_PATH: Final = 500
 """Limit on the levels of a path through references, rules and terminals; llguidance recurses along it.
@@ -43,8 +39,7 @@ MAX_PATH: Final = 500
 A schema level takes about 5 kB of native stack, a rule 3 kB; the compiling threads have 32 MB.
 """
 
-MAX_COUNT: Final = 100_000
-"""Largest minLength, maxItems and similar counts."""
+MAX_COUNT: Final = 100_000  # Largest minLength, maxItems and similar counts
 
 MAX_EXACT_INTEGER: Final = 2**53
 """Largest magnitude of an integer that is exact as a float; llguidance and most clients use floats."""
@@ -55,11 +50,9 @@ MAX_INTEGER: Final = 9 * 10**18
 MAX_MULTIPLE: Final = 100_000
 """Largest `multipleOf`, in units of its last non-zero digit; the automaton has as many states."""
 
-MAX_DECIMALS: Final = 8
-"""Limit on the decimals of `multipleOf`; llguidance computes with 32 bits."""
+MAX_DECIMALS: Final = 8  # Limit on the decimals of `multipleOf`; llguidance computes with 32 bits
 
-MAX_PATTERN: Final = 4_096
-"""Limit on the characters of one regular expression."""
+MAX_PATTERN: Final = 4_096  # Limit on the characters of one regular expression
 
 MAX_INTERSECTED: Final = 12
 """Limit on the number of expressions that a text must match at once.
@@ -71,8 +64,7 @@ MAX_BRANCHES: Final = 200_000
 """Limit on the product of class counts (`.`, `[…]`, `\\w`) in the expressions that a text must
 match at once (`MAX_INTERSECTED`)."""
 
-MAX_GRAMMAR: Final = 262_144
-"""Limit on the characters of a Lark grammar, or of all choices together."""
+MAX_GRAMMAR: Final = 262_144  # Limit on the characters of a Lark grammar, or of all choices together
 
 MAX_ESCAPED_GRAMMAR: Final = 4 * MAX_GRAMMAR
 """Limit on the characters of a grammar rewritten for the inside of a JSON string."""

@@ -84,8 +84,7 @@ _SUSPICIOUS_MS = 20.0
 _PROBATION_MS = 1_000.0
 """Allowance that fast masks must save before a constraint is no longer slow, in ms; doubles each time."""
 
-_MAX_RELAPSES = 8
-"""Limit on the doublings of `_PROBATION_MS`."""
+_MAX_RELAPSES = 8  # Limit on the doublings of `_PROBATION_MS`
 
 
 class MaskLatency:

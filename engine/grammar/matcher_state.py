@@ -241,7 +241,6 @@ class TriggerMatcher:
         return self._masks[position]
 
     def _find_candidates(self) -> list[int]:
-        """Return the tokens with text other than white space behind the last byte of a marker."""
         lasts = {marker[-1:] for marker in self._markers}
         return [
             token

@@ -191,8 +191,7 @@ def steps_to_parse(pattern: str) -> int:
     return steps * len(_UNICODE_CLASS.findall(pattern))
 
 
-_MAX_VALUE = 80
-"""Limit on the characters of a name or value in an error."""
+_MAX_VALUE = 80  # Limit on the characters of a name or value in an error
 
 
 @attrs.frozen(eq=False)

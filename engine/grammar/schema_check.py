@@ -328,7 +328,6 @@ def rebased(schema: Any, base: str) -> Any:
 
 
 def _subschema(schema: Any, pointer: list[str]) -> tuple[Any, list[str]]:
-    """Return the schema at a JSON pointer, given as its parts, or None; and its pointer without `oneOf`."""
     parts, written = iter(pointer), list[str]()
     for keyword in parts:
         if not isinstance(schema, dict) or keyword not in schema:

@@ -20,11 +20,9 @@ from greenroom.schemas.problems import ProblemError, invalid
 SCHEMA_MAPS: Final = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords whose value maps names to schemas."""
 
-SCHEMA_LISTS: Final = ("prefixItems", "anyOf", "oneOf", "allOf")
-"""Keywords whose value is a list of schemas."""
+SCHEMA_LISTS: Final = ("prefixItems", "anyOf", "oneOf", "allOf")  # Keywords whose value is a list of schemas
 
-SINGLE_SCHEMAS: Final = ("additionalProperties", "additionalItems")
-"""Keywords whose value is one schema."""
+SINGLE_SCHEMAS: Final = ("additionalProperties", "additionalItems")  # Keywords whose value is one schema
 
 COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
 
@@ -116,8 +114,7 @@ FORMAT_MAX_LENGTHS: Final = {"hostname": 253, "email": 254}
 
 
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]|[\ud800-\udfff]")
-_BEYOND_ANSWERS = 10**8
-"""Largest count that no answer reaches; clients write 2^31-1 for "any number"."""
+_BEYOND_ANSWERS = 10**8  # Largest count that no answer reaches; clients write 2^31-1 for "any number"
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 

@@ -12,8 +12,7 @@ import attrs
 
 from greenroom.engine.grammar import limits
 
-_CHARACTERS_OF_A_NODE = 64
-"""Estimated characters that take as long to copy as one node."""
+_CHARACTERS_OF_A_NODE = 64  # Estimated characters that take as long to copy as one node
 
 
 def text_size(text: str) -> int:

@@ -111,7 +111,6 @@ class TaggedArguments:
         return f"{head} ({SPACE} {self._any_argument(text)})* {SPACE} {tail}"
 
     def _text_argument(self, text: GrammarBuilder, tool: ConstrainedTool) -> str:
-        """Return the only text argument of a tool: plain if it cannot contain tags, else as JSON."""
         plain = plain_text(text, tool, self.end[0] + self.trimmed)
         if not plain:
             before, behind = map(text.fixed_text, self.around_json)

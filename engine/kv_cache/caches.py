@@ -281,8 +281,7 @@ def size_in_bytes(cache: Cache) -> int:
     return sum(layer.nbytes for layer in cache)
 
 
-GROWTH_STEP = 256
-"""Number of tokens that caches allocate at once, as in mlx-lm; growth copies everything."""
+GROWTH_STEP = 256  # Number of tokens that caches allocate at once, as in mlx-lm; growth copies everything
 
 
 def allocated_tokens(tokens: int) -> int:
@@ -290,8 +289,7 @@ def allocated_tokens(tokens: int) -> int:
     return -(-tokens // GROWTH_STEP) * GROWTH_STEP
 
 
-GROWN_AHEAD = 64
-"""Free capacity, in tokens, at which a large cache starts to grow by a few layers per step."""
+GROWN_AHEAD = 64  # Free capacity, in tokens, at which a large cache starts to grow by a few layers per step
 
 LARGE_BYTES = 32 * 1024 * 1024
 """Size in bytes from which a cache does not grow in one step, because the copy would stall streams."""

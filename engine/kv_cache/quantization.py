@@ -80,7 +80,6 @@ def quantize_kv(model: Any, kv_bits: int | None) -> Any:
 
 
 def _group_sizes(model: Any) -> list[int | None]:
-    """Return the group size of each layer, from the shape of its keys and values."""
     cache = caches.new_cache(model)
     mx.eval(model(mx.array([[0]]), cache=cache))
     return [_group_size(layer) for layer in caches.flat_layers(cache)]

@@ -138,7 +138,6 @@ class CacheUsage:
 
 
 def _measure(layer: Any, spec: LayerSpec, rows: int) -> tuple[int, int, int]:
-    """Return a layer's bytes, its free capacity in tokens, and the bytes of its next growth."""
     tensors = kv_tensors(layer)
     if spec.kv_tensors and not (tensors and tensors[0].shape[2]):
         return 0, 0, rows * spec.nbytes(1)

@@ -27,14 +27,11 @@ from greenroom.engine.loading.invariance_check import InvarianceCheck
 from greenroom.engine.resources.device_errors import gpu_architecture
 from greenroom.schemas.logs import get_logger
 
-SHARE_OF_LOAD = 0.05
-"""Largest share of the load time that the batch-invariance check may take."""
-MIN_SECONDS = 0.1
-"""Seconds that the check may take after even the shortest load, too few to notice."""
+SHARE_OF_LOAD = 0.05  # Largest share of the load time that the batch-invariance check may take
+MIN_SECONDS = 0.1  # Seconds that the check may take after even the shortest load, too few to notice
 
 _CONFIG = "config.json"
-_COMPUTED_BY = ("mlx", "mlx-lm", "mlx-vlm")
-"""Libraries whose version may change the results."""
+_COMPUTED_BY = ("mlx", "mlx-lm", "mlx-vlm")  # Libraries whose version may change the results
 
 
 def decide_batching(
@@ -98,8 +95,7 @@ def _key(model: Any, folder: Path) -> str:
     return digest.hexdigest()
 
 
-PIECE = 0.3
-"""Time limit in seconds of a divisible pass, and so of the delay that it may cause to a request."""
+PIECE = 0.3  # Time limit in seconds of a divisible pass, and so of the delay that it may cause to a request
 
 MAX_PASS_SECONDS = 10.0
 """Time limit in seconds of an indivisible pass (batched prefill, four rows of 27 tokens). A machine that

@@ -217,8 +217,6 @@ def share_positions(model: Any) -> None:
 
 
 class _KeptPositions(nn.Module):  # type: ignore[misc]
-    """Rotary embeddings that remember their last offset."""
-
     def __init__(self, rope: Any) -> None:
         super().__init__()
         self.rope = rope
@@ -235,8 +233,6 @@ class _KeptPositions(nn.Module):  # type: ignore[misc]
 
 
 class _SharedPositions(nn.Module):  # type: ignore[misc]
-    """Rotary embeddings that reuse the last offset of others."""
-
     def __init__(self, rope: Any, source: _KeptPositions) -> None:
         super().__init__()
         self.rope = rope

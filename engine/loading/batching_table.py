@@ -23,14 +23,12 @@ from greenroom.schemas.logs import get_logger
 TABLE = Path(__file__).with_name("batching_table.json")
 
 _FILE_NAME = "batching.json"
-_MAX_RESULTS = 256
-"""Most results in the file; the oldest are dropped."""
+_MAX_RESULTS = 256  # Most results in the file; the oldest are dropped
 
 _MAX_BYTES = 1_000_000
 """Size limit of the file in bytes; `_MAX_RESULTS` of the longest entries take half of it."""
 
-_MAX_REASON = 1000
-"""Most characters of a stored reason, which may contain messages of a model's code."""
+_MAX_REASON = 1000  # Most characters of a stored reason, which may contain messages of a model's code
 
 _lock = threading.Lock()
 _of_this_process: dict[str, CheckResults] = {}
@@ -156,8 +154,7 @@ class CheckResults:
 
 
 _MODELS = "mlx_lm.models"
-_ALWAYS = ("base", "cache")
-"""Files that every model uses, whether it imports them or not."""
+_ALWAYS = ("base", "cache")  # Files that every model uses, whether it imports them or not
 
 _IMPORT = re.compile(rf"^\s*from (?:{re.escape(_MODELS)})?\.?(\w*) import (\([^)]*\)|[^\n]*)", re.MULTILINE)
 _FOR_A_DEVICE = re.compile(r"metal_kernel|cuda_kernel|default_device|is_available|\.kernels\b")
@@ -238,7 +235,6 @@ def _patches() -> list[Path]:
 
 
 def _imported(text: str) -> set[str]:
-    """Return the names that some code imports and that may be files of mlx-lm's models."""
     names: set[str] = set()
     for module, members in _IMPORT.findall(text):
         names |= {module} if module else set(re.findall(r"\w+", members))

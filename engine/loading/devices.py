@@ -20,8 +20,7 @@ _REUSE_SHARE = 1 / 16
 """Share of the GPU's memory that MLX may keep as a buffer cache; its own limit is all of it."""
 
 _lock = threading.Lock()
-_device: str | None = None
-"""Device of the process once its first model is loaded: `cpu` or `gpu`."""
+_device: str | None = None  # Device of the process once its first model is loaded: `cpu` or `gpu`
 
 
 def has_gpu() -> bool:

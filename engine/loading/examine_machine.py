@@ -14,8 +14,7 @@ import attrs
 from greenroom.engine.catalog.hub.hub_cache import hub_cache_folder
 from greenroom.schemas.models.model_description import MachineReport
 
-SECONDS = 60.0
-"""Time limit; a GPU's first kernel takes some seconds."""
+SECONDS = 60.0  # Time limit; a GPU's first kernel takes some seconds
 
 
 def examine_machine(device: str) -> MachineReport:

@@ -31,28 +31,23 @@ from greenroom.engine.kv_cache.caches import Cache, new_mergeable_cache
 from greenroom.engine.loading.batching_table import CheckResults
 from greenroom.engine.resources.device_errors import raise_unless_own, synchronize_streams
 
-SAME = 1e-3
-"""Largest distance of rows that differ only in padding, in standard deviations of the logits."""
+SAME = 1e-3  # Largest distance of rows that differ only in padding, in standard deviations of the logits
 
 ASTRAY = 1.0
 """Largest distance of a batched row from the row computed alone. Unrelated logits are 1.4 apart, and rounding
 made 0.46 in tiny models. Faults of every batch, padded or not, show only in this distance.
 """
 
-_LENGTHS = (19, 28)
-"""Tokens of the prompts, of which all but the last are prefilled."""
+_LENGTHS = (19, 28)  # Tokens of the prompts, of which all but the last are prefilled
 
-_STEPPED = 3
-"""Number of rows decoded together."""
+_STEPPED = 3  # Number of rows decoded together
 
-_PREFILLED = 4
-"""Number of rows prefilled together; their short part alone has more than 64 tokens."""
+_PREFILLED = 4  # Number of rows prefilled together; their short part alone has more than 64 tokens
 
 _ALIKE = _PREFILLED * (_LENGTHS[1] - 1) // (_LENGTHS[0] - 1)
 """Number of short rows with as many tokens in all as the rows padded to the long prompt."""
 
-_FIRST = 3
-"""Only token of a third prompt, whose cache is empty."""
+_FIRST = 3  # Only token of a third prompt, whose cache is empty
 
 ROWS, TOKENS = max(2 * _STEPPED, _ALIKE), max(_LENGTHS)
 """Most rows whose caches exist at once, and tokens of the longest row."""
@@ -158,7 +153,6 @@ class InvarianceCheck:
         return width if len(due.tokens) > 1 else self._costs.fitting(width, seconds)
 
     def _checks(self) -> Generator[_Pass, mx.array, None]:
-        """Yield the passes of the open checks and record their results."""
         rows = yield from _rows(self._new_cache)
         if self.results.decode is None:
             self._found((yield from _decoding_fault(rows)))
@@ -168,7 +162,6 @@ class InvarianceCheck:
             self._found((yield from _prefilling_fault(self._new_cache, rows)))
 
     def _found(self, fault: str) -> None:
-        """Record the result of the check that has just ended."""
         if self.results.decode is None:
             self.results = CheckResults(False if fault else None, not fault, fault)
         else:
@@ -187,7 +180,6 @@ def distance(logits: mx.array, wanted: mx.array) -> float:
 
 
 def _rows(new_cache: Callable[[], Cache]) -> Generator[_Pass, mx.array, list[_Row]]:
-    """Compute each row alone: one with an empty cache, a short one and a long one."""
     logits = (yield _Pass([[_FIRST]], new_cache()))[0]
     yield _Pass([[_FIRST, _FIRST]], new_cache())  # measures the cost of more tokens
     rows = [_Row([_FIRST], new_cache(), logits)]
@@ -202,14 +194,12 @@ def _rows(new_cache: Callable[[], Cache]) -> Generator[_Pass, mx.array, list[_Ro
 
 
 def _last_tokens(rows: list[_Row]) -> Generator[_Pass, mx.array, None]:
-    """Compute the last token of each row alone, and release the caches."""
     for row in rows[1:]:
         row.logits = (yield _Pass([row.prompt[-1:]], row.cache))[0]
         row.cache = []
 
 
 def _decoding_fault(rows: list[_Row]) -> _Passes:
-    """Check a decode step of rows of unequal length; return the fault, or an empty string."""
     together = yield _Pass([[row.prompt[-1]] for row in rows], caches.merge([row.cache for row in rows]))
     alike = []
     for row in rows:

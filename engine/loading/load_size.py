@@ -25,12 +25,10 @@ FIRST_TOKENS = 2_048
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
-_PACKED = frozenset({"U32", "I32"})
-"""Types of quantized weights, MLX's and others'."""
+_PACKED = frozenset({"U32", "I32"})  # Types of quantized weights, MLX's and others'
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
 
-_PREFILL_TOKENS = 512
-"""Tokens of the prefill chunk whose temporary arrays are estimated."""
+_PREFILL_TOKENS = 512  # Tokens of the prefill chunk whose temporary arrays are estimated
 _LEAST_SOUND, _MOST_SOUND = 32 << 20, 1 << 30
 """Limits of the estimate for sound models, in bytes; between them, it equals the size of the weights."""
 
@@ -130,7 +128,6 @@ def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str
 
 
 def _other_files(folder: Path, kind: ModelType) -> int:
-    """Return the bytes of weights in other formats, which only sound models have."""
     if kind not in ("speech", "transcription"):
         return 0
     return sum(file.stat().st_size for file in folder.glob("*.npz"))
@@ -167,7 +164,6 @@ def _unpacks_fp8(tensors: Mapping[str, StoredTensor]) -> bool:
 
 
 def _is_unused(name: str, config: Mapping[str, Any], kind: ModelType) -> bool:
-    """Return whether the library drops a tensor of this name."""
     match kind:
         case "text":
             tied = config.get("tie_word_embeddings", False) is True
@@ -179,7 +175,6 @@ def _is_unused(name: str, config: Mapping[str, Any], kind: ModelType) -> bool:
 
 
 def _working_bytes(kind: ModelType, config: Mapping[str, Any], weights: int, settings: Settings) -> int:
-    """Return an estimate of the temporary arrays of one forward pass, in bytes."""
     if kind in ("speech", "transcription"):
         return min(max(weights, _LEAST_SOUND), _MOST_SOUND)
     hidden = _number(config, "hidden_size", "n_embd", "d_model")

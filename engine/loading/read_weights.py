@@ -111,7 +111,6 @@ def read_weights(
 
 
 def _chunks(weights: list[tuple[str, mx.array]]) -> Iterator[list[mx.array]]:
-    """Yield weights of one layer at a time, in chunks of limited size."""
     for _, layer in itertools.groupby(weights, lambda weight: _layer_of(weight[0])):
         chunk, size = list[mx.array](), 0
         for _, value in layer:
@@ -128,8 +127,7 @@ def _layer_of(name: str) -> str:
     return match.group(1) if match else ""
 
 
-PIECE_BYTES = 16 * 1024 * 1024
-"""Bytes of a file read between two checks whether to continue."""
+PIECE_BYTES = 16 * 1024 * 1024  # Bytes of a file read between two checks whether to continue
 
 _GROUP_BYTES = 256 * 1024 * 1024
 """Bytes read before MLX loads them; they must stay in the page cache meanwhile."""
@@ -244,7 +242,6 @@ def _groups(files: list[FileArray]) -> Iterator[list[FileArray]]:
 
 
 def _ranges(files: Iterable[FileArray]) -> Iterator[tuple[Path, int, int]]:
-    """Yield the arrays' byte ranges, adjacent ones merged; the arrays are in file order."""
     for path, its_arrays in itertools.groupby(files, lambda file: file.path):
         begin = end = -1
         for file in its_arrays:

@@ -218,7 +218,6 @@ def _counts_layers(words: Sequence[str]) -> bool:
 
 
 def _count_numbered(names: Iterable[str]) -> tuple[int, int]:
-    """Return the numbers of distinct layers and of distinct experts in tensor names."""
     numbers: dict[str, set[str]] = defaultdict(set)
     for name in names:
         for word, number in _NUMBERED.findall(name):
@@ -228,7 +227,6 @@ def _count_numbered(names: Iterable[str]) -> tuple[int, int]:
 
 
 def _integers(config: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Yield all integers of a configuration, also those in lists, and the lengths of such lists."""
     pending: list[tuple[str, Any]] = list(config.items())
     while pending:
         field, value = pending.pop()

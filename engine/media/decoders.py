@@ -123,8 +123,7 @@ STALL_SECONDS = 20.0
 """Time limit in seconds for one packet, or for opening a file, before the recording fails."""
 MAX_STALLED = 4
 """Number of hung decoder threads, which cannot be killed, at which new recordings are rejected."""
-PATIENCE = 5.0
-"""Seconds without a heartbeat after which another recording is decoded beside the hung one."""
+PATIENCE = 5.0  # Seconds without a heartbeat after which another recording is decoded beside the hung one
 _CORES_EACH = 4
 THREADS_AT_ONCE = max(1, min(2, (os.cpu_count() or 1) // _CORES_EACH))
 """Number of recordings decoded at the same time: even one thread outpaces any model."""
@@ -198,5 +197,4 @@ class DecoderThreads:
             recording = self._start()
 
 
-DECODERS = DecoderThreads()
-"""The decoder threads of this process."""
+DECODERS = DecoderThreads()  # The decoder threads of this process

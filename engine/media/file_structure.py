@@ -7,18 +7,15 @@ import struct
 
 from PIL import Image
 
-MAX_SCANS = 64
-"""Limit of scans in a progressive JPEG, each over the whole image; encoders write about ten."""
-MAX_FRAMES = 1_000
-"""Limit of frames in a GIF, although only the first is shown."""
+MAX_SCANS = 64  # Limit of scans in a progressive JPEG, each over the whole image; encoders write about ten
+MAX_FRAMES = 1_000  # Limit of frames in a GIF, although only the first is shown
 
 _MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])")
 """Marker that ends a scan's data: neither a stuffed byte nor a restart."""
 
 _SOI, _EOI, _SOS, _EXIF = 0xD8, 0xD9, 0xDA, 0xE1
 _ADOBE = 0xEE
-_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})
-"""Markers without a length."""
+_ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # Markers without a length
 
 
 class BrokenFileError(ValueError):
@@ -52,7 +49,6 @@ def plain_jpeg(data: bytes) -> tuple[bytes, int]:
 
 
 def _next_marker(data: bytes, at: int) -> tuple[int, int]:
-    """Return the offset after the next marker, and the marker's code."""
     if data[at : at + 1] != b"\xff":
         raise BrokenFileError("its segments are broken")
     match = re.compile(rb"\xff+(.)", re.DOTALL).match(data, at)
@@ -136,8 +132,7 @@ def _color_table(data: bytes, at: int) -> int:
 # them turn 20 MB into gigabytes.
 
 _ORIENTATION = 0x0112
-_MAX_ENTRIES = 512
-"""Limit of entries read from the first directory; cameras write about twenty."""
+_MAX_ENTRIES = 512  # Limit of entries read from the first directory; cameras write about twenty
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,

@@ -75,20 +75,16 @@ class ResolutionLimit:
         return max(1, int(min(factors, default=1)))
 
 
-ANY_SIZE = ResolutionLimit()
-"""No limit: nothing is downscaled."""
+ANY_SIZE = ResolutionLimit()  # No limit: nothing is downscaled
 
 
-INVALID_IMAGE = "invalid_image"
-"""Problem code of a file that cannot be decoded."""
+INVALID_IMAGE = "invalid_image"  # Problem code of a file that cannot be decoded
 
-LARGE = 4 * 1024 * 1024
-"""Pixels above which decoding would hold the GIL longer than others can wait."""
+LARGE = 4 * 1024 * 1024  # Pixels above which decoding would hold the GIL longer than others can wait
 _LARGE_JPEG = 16 * 1024 * 1024
 """Pixels up to which a JPEG counts at its reduced size: it is decoded in pieces and downscaled meanwhile."""
 
-_PAPER = (255, 255, 255)
-"""Background color behind transparent pixels."""
+_PAPER = (255, 255, 255)  # Background color behind transparent pixels
 
 
 def decode_image(
@@ -254,8 +250,7 @@ def _broken(kind: Format, reason: str, param: str | None) -> ProblemError:
 Format = Literal["JPEG", "PNG", "GIF", "WebP", "HEIC"]
 """Image formats that are decoded."""
 
-KNOWN = "JPEG, PNG, GIF, WebP or HEIC"
-"""Names of the image formats that are decoded, for error messages."""
+KNOWN = "JPEG, PNG, GIF, WebP or HEIC"  # Names of the image formats that are decoded, for error messages
 
 PDF = b"%PDF-"
 _PDF_REACH = 1_024

@@ -25,13 +25,10 @@ from greenroom.engine.media.images import (
 from greenroom.engine.resources.preparation_steps import PreparationSteps, StepSemaphore
 from greenroom.schemas.problems import invalid
 
-SECONDS = 20.0
-"""Time limit of one image in seconds."""
-AT_ONCE = 2
-"""Number of decoding processes at once, for all models."""
+SECONDS = 20.0  # Time limit of one image in seconds
+AT_ONCE = 2  # Number of decoding processes at once, for all models
 _BYTES = 3 * 1024**3
-_ROWS_PIXELS = 1024 * 1024
-"""Number of pixels copied at once: a few milliseconds."""
+_ROWS_PIXELS = 1024 * 1024  # Number of pixels copied at once: a few milliseconds
 _DECODING = StepSemaphore(AT_ONCE)
 
 
@@ -112,7 +109,6 @@ def _decode(
 
 
 def _assembled(written: bytes) -> Image.Image:
-    """Return the image that a process has written, copied a few rows at a time."""
     width, height = struct.unpack_from("<II", written)
     image = Image.new("RGB", (width, height))
     pixels = memoryview(written)[8:]

@@ -16,12 +16,10 @@ import threading
 import time
 from pathlib import Path
 
-REFUSED = 3
-"""Exit status for a file that is rejected for a known reason."""
+REFUSED = 3  # Exit status for a file that is rejected for a known reason
 
 _TOO_LARGE = "it takes too much memory"
-_NICENESS = 10
-"""Niceness of this process: the server's own work comes first."""
+_NICENESS = 10  # Niceness of this process: the server's own work comes first
 _WATCH_SECONDS = 0.02
 """Interval in seconds between checks of the size: a decoder allocates some hundred megabytes in it at most.
 """

@@ -12,10 +12,8 @@ _FIRST = frozenset(
     b"ediw emsg free ftyp junk mdat moof moov pict pnot prfl sidx skip styp udta uuid wide".split()
 )
 """Types of atoms at the start of MP4 and QuickTime files."""
-_NEEDED = frozenset((b"mvhd", b"mvex"))
-"""Atoms of a movie that are needed besides its tracks."""
-_MAX_ATOMS = 2_000
-"""Limit of inspected atoms per file."""
+_NEEDED = frozenset((b"mvhd", b"mvex"))  # Atoms of a movie that are needed besides its tracks
+_MAX_ATOMS = 2_000  # Limit of inspected atoms per file
 
 
 class SeekableFile(Protocol):
@@ -62,8 +60,6 @@ def unneeded_atoms(file: SeekableFile) -> tuple[int, ...]:
 
 
 class _Atoms:
-    """A reader of a file's atoms, up to a limit on their number."""
-
     def __init__(self, file: SeekableFile) -> None:
         self._file = file
         self._left = _MAX_ATOMS

@@ -19,15 +19,11 @@ from greenroom.engine.media.images import ImageLimits, is_pdf, name_of
 from greenroom.engine.resources.preparation_steps import PreparationSteps, StepSemaphore
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
-INVALID_DOCUMENT = "invalid_document"
-"""Problem code of a file that cannot be rendered."""
+INVALID_DOCUMENT = "invalid_document"  # Problem code of a file that cannot be rendered
 
-PAGE_PIXELS = 4 * 1024 * 1024
-"""Limit of pixels per page: A4 at 150 dpi has half as many."""
-SECONDS = 20.0
-"""Time limit in seconds for all documents of a request."""
-_BYTES = 2 * 1024**3
-"""Memory limit in bytes; a page of pictures takes some hundred megabytes."""
+PAGE_PIXELS = 4 * 1024 * 1024  # Limit of pixels per page: A4 at 150 dpi has half as many
+SECONDS = 20.0  # Time limit in seconds for all documents of a request
+_BYTES = 2 * 1024**3  # Memory limit in bytes; a page of pictures takes some hundred megabytes
 AT_ONCE = 2
 """Number of rendering processes at once for all models; further ones wait without blocking other requests."""
 _DRAWING = StepSemaphore(AT_ONCE)
@@ -86,7 +82,6 @@ def draw_pages(
 
 
 def _run(data: bytes, max_pages: int, left: DrawingTime) -> PreparationSteps[tuple[bytes, str]]:
-    """Return the process's output, and the reason if it failed; empty if it did not."""
     limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
     command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)
     ended = yield from run_decoder(command, data, left)

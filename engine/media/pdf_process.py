@@ -12,8 +12,7 @@ import sys
 from typing import Any
 
 _POINTS = 72
-_DOTS = 150
-"""Resolution in dots per inch, at which 10-point print is legible."""
+_DOTS = 150  # Resolution in dots per inch, at which 10-point print is legible
 
 SHARED = "all documents of a request share its pages (images_max_pages)"
 """Explanation of the page limit in errors."""

@@ -39,8 +39,7 @@ MAX_SAMPLES = MAX_SECONDS * 48_000 * MAX_CHANNELS
 rate in all channels would be decoded for minutes.
 """
 _MAX_FRAME = 1 << 20
-_MAX_BROKEN = 1000
-"""Number of undecodable packets at which a recording fails."""
+_MAX_BROKEN = 1000  # Number of undecodable packets at which a recording fails
 
 
 @attrs.frozen
@@ -130,7 +129,6 @@ class OpenedRecording:
         return AudioFacts(known, self._container.format.name, stream.codec_context.name)
 
     def _frames(self) -> Iterator[AudioFrame | None]:
-        """Yield resampled frames, and None for every packet or frame without output."""
         resampler: Resampler | None = None
         for frame in self._decoded_frames():
             if frame is None:
@@ -288,8 +286,7 @@ FORMATS = (
 
 Playlists (HLS, DASH, concat and the like) are excluded, since they name further files or addresses.
 """
-MOVIE = "mov"
-"""Container of MP4, M4A and QuickTime files."""
+MOVIE = "mov"  # Container of MP4, M4A and QuickTime files
 
 _PROBE_BYTES = 1024 * 1024
 _PROBE_MICROSECONDS = 5_000_000

@@ -27,20 +27,16 @@ hallucinates words in it.
 """
 
 _FRAME_SECONDS = 0.02
-_PAUSE_SECONDS = 0.2
-"""Shortest pause in which a window may be cut."""
-_PAUSE_LEVEL = 0.1
-"""Loudness of a pause, relative to the window's median."""
+_PAUSE_SECONDS = 0.2  # Shortest pause in which a window may be cut
+_PAUSE_LEVEL = 0.1  # Loudness of a pause, relative to the window's median
 _SEARCHED_SECONDS = 5.0
 """Length of a full window's end that is searched for a pause.
 
 A model pads a shorter window with silence. In windows of 21 to 25 s Whisper wrote passages of the text before
 again, instead of what was said.
 """
-_LONG_SILENCE_SECONDS = 2.0
-"""Length in seconds of a silence that ends a window, or is skipped before one."""
-_KEPT_SECONDS = 0.5
-"""Seconds that are kept of a long silence."""
+_LONG_SILENCE_SECONDS = 2.0  # Length in seconds of a silence that ends a window, or is skipped before one
+_KEPT_SECONDS = 0.5  # Seconds that are kept of a long silence
 
 
 @attrs.frozen(eq=False)
@@ -176,8 +172,7 @@ log = get_logger()
 
 AHEAD_SECONDS = 32.0
 _BLOCK_SECONDS = 0.5
-_TURN_PIECES = 256
-"""Packets after which a turn ends even if they filled no block."""
+_TURN_PIECES = 256  # Packets after which a turn ends even if they filled no block
 
 
 class RecordingReader:

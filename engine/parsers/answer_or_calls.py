@@ -77,8 +77,7 @@ class _AnswerOrCallsStream(ToolCallStream):
         return events if self._chosen is None else [*events, *self._chosen.finish()]
 
 
-_MAX_CHARACTERS = 65_536
-"""Limit on the characters held back as possible calls; longer text is reasoning."""
+_MAX_CHARACTERS = 65_536  # Limit on the characters held back as possible calls; longer text is reasoning
 
 _MAX_MARKERS = 64
 """Limit on the call markers per reasoning that are tried, so that a looping model stays cheap."""
@@ -142,7 +141,6 @@ class CallsInReasoning:
         return self._hold(self._held, self._at + 1)
 
     def _hold(self, text: str, position: int) -> str:
-        """Hold back the text from the first marker after a position; return the text before it."""
         while found := self.opening.search(text, position):
             if self._markers == _MAX_MARKERS:
                 break

@@ -82,7 +82,6 @@ class BeginningStream(BlockStream):
     """A stream that treats the start of an answer differently from the rest."""
 
     def _skip_padding(self) -> str:
-        """Hold back the white space that comes next and return the start of the text behind it."""
         begin = skip_space(self._pending, self._at)
         if begin > self._at:
             self._padding.append(self._pending[self._at : begin])

@@ -121,7 +121,6 @@ class TextStream(ToolCallStream):
         return is_whole
 
     def _add_text_before_padding(self, events: list[ParserEvent], text: str) -> None:
-        """Emit text, but hold back its trailing white space, which may be padding."""
         body = text.rstrip(WHITESPACE)
         if not body:
             if text:
@@ -211,7 +210,6 @@ class BlockStream(TextStream):
         return self._read_streamed(events, block)
 
     def _begin_streamed(self, block: StreamedBlock) -> bool:
-        """Feed the start of a block; return whether a call has begun."""
         inside = self._at + len(self._start)
         body_start = self._parser.body_start
         if body_start is not None and not body_start.match(self._pending, inside, inside + LONGEST_HEAD):

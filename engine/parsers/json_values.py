@@ -30,10 +30,8 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats)
 _LENIENT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats, strict=False)
 
-NAMES = ("name", "tool_name", "function")
-"""Keys of a call's name."""
-ARGUMENTS = ("arguments", "parameters")
-"""Keys of a call's arguments."""
+NAMES = ("name", "tool_name", "function")  # Keys of a call's name
+ARGUMENTS = ("arguments", "parameters")  # Keys of a call's arguments
 LABELS = frozenset({"id", "call_id", "tool_call_id", "index", "type"})
 """Keys that only identify a call; they are ignored."""
 

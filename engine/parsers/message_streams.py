@@ -40,8 +40,7 @@ _LONGEST_HEADER = 400
 
 Longer ones are treated as text, so that no answer is held back.
 """
-_LONGEST_PIECE = 4_096
-"""Number of characters parsed at a time, since each message copies the unparsed rest."""
+_LONGEST_PIECE = 4_096  # Number of characters parsed at a time, since each message copies the unparsed rest
 _HEADER_TEXT = r"[\w\s.:=/-]"
 _HEADER = re.compile(
     rf"(?:<\|start\|>)?(?P<role>{_HEADER_TEXT}*)(?P<channels>(?:<\|channel\|>{_HEADER_TEXT}*)*)"
@@ -169,7 +168,6 @@ class HarmonyMessages:
         return True
 
     def _take_marker(self, parts: list[MessagePart], marker: str) -> None:
-        """Treat a marker as text."""
         self._add_text(parts, marker)
         self._pending = self._pending[len(marker) :]
         self._state = "text"
@@ -248,8 +246,7 @@ class HarmonyMessages:
         return "thought" if channel.split()[:1] == ["analysis"] else "answer"
 
 
-CALL_END = "<|call|>"
-"""Marker that ends a message that is a call."""
+CALL_END = "<|call|>"  # Marker that ends a message that is a call
 
 
 class MessageReasoningStream(ReasoningStream):

@@ -25,8 +25,7 @@ _PYTHON_NAMES = {"True": True, "False": False, "None": None}
 _UNDECODED = object()
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
-_MAX_REFERENCES = 16
-"""Limit on nested references and alternatives, since a schema may refer to itself."""
+_MAX_REFERENCES = 16  # Limit on nested references and alternatives, since a schema may refer to itself
 _EXACT = 2**53
 """Limit below which every integer is exactly a float; strict clients refuse the integer 5 as `5.0`."""
 _MAX_DIGITS = 300

@@ -27,10 +27,8 @@ _ESCAPE = re.compile(
     r"\\(?:x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|[0-3]?[0-7]{1,2}|[\n'\"\\abfnrtv])"
 )
 _CLOSING = {"[": "]", "(": ")", "{": "}"}
-_MAX_DEPTH = 100
-"""Limit on nesting levels, each of which takes a recursive call."""
-_MAX_DIGITS = 4_000
-"""Limit on an integer's digits: Python reads at most 4,300, in quadratic time."""
+_MAX_DEPTH = 100  # Limit on nesting levels, each of which takes a recursive call
+_MAX_DIGITS = 4_000  # Limit on an integer's digits: Python reads at most 4,300, in quadratic time
 
 
 def skip_space(text: str, position: int) -> int:
@@ -73,7 +71,6 @@ def read_literal(text: str, position: int, depth: int = 0) -> tuple[Any, int]:
 
 
 def _read_strings(text: str, position: int) -> tuple[str, int]:
-    """Return the text of a string and its end; adjacent strings are joined, as in Python."""
     parts, end = [], position
     while start := _STRING_START.match(text, position):
         raw, quote = start.groups()

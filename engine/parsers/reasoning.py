@@ -263,7 +263,6 @@ class _AnswerTagsStream(ReasoningStream):
         return [*read, PlainText(text)] if text else read
 
     def _open(self) -> None:
-        """Drop the answer's start marker once its presence is known."""
         self._pending = text = self._space.add_space_of(self._pending)
         if text.startswith(self._start):
             self._pending = text[len(self._start) :]
@@ -301,7 +300,6 @@ class _AnswerTagsStream(ReasoningStream):
         self._space.add(text[len(body) :])
 
     def _take_space(self) -> str:
-        """Return the white space behind the last emitted text; none before the answer has begun."""
         space = self._space.take()
         return "" if self._answer_is_empty and not self._ended else space
 

@@ -25,8 +25,7 @@ from greenroom.engine.parsers.parser import (
     skip_space,
 )
 
-_MAX_CUT = 256
-"""Limit in characters on a broken end marker."""
+_MAX_CUT = 256  # Limit in characters on a broken end marker
 
 T = TypeVar("T")
 IncrementalParser = Generator[None, None, T]

@@ -134,7 +134,6 @@ class StreamProcessor:
         return deltas
 
     def _feed_control_token(self, text: str, tokens: int, token: ControlToken) -> list[Delta]:
-        """Feed a control token, whose text is dropped where no parser reads it."""
         if not text.endswith(token.text):
             return self.feed(text, tokens)
         # A detokenizer may hold back text before a token and return it together with the token's own.
@@ -192,7 +191,6 @@ class StreamProcessor:
                 self._add_answer(deltas, self._calls.feed(event.text))
 
     def _end_reasoning(self, deltas: list[Delta], *, may_call: bool = False) -> None:
-        """Emit the rest of the reasoning, and the calls at its end if `may_call`."""
         tail = self._calls_in_reasoning
         if tail is None:
             return

@@ -22,8 +22,7 @@ from greenroom.engine.parsers.streamed_values import (
 )
 
 _REPEATED_MARKER = "<tool_call>"
-_MAX_NESTED = 32
-"""Limit on calls nested under the key of a name, each of which takes a recursive call."""
+_MAX_NESTED = 32  # Limit on calls nested under the key of a name, each of which takes a recursive call
 
 
 def read_headed_call(
@@ -99,7 +98,6 @@ def read_json_calls(text: StreamBuffer, keyed: bool = False) -> IncrementalParse
 
 
 def _read_keyed_object(text: StreamBuffer) -> IncrementalParser[None]:
-    """Parse a call behind its opening brace, whose only key is the tool's name."""
     name = yield from json_text(text)
     yield from text.expect(":")
     if (yield from text.peek()) == "{":

@@ -126,7 +126,6 @@ def _add_container(text: StreamBuffer) -> IncrementalParser[None]:
 
 
 def _add_strings(text: StreamBuffer) -> IncrementalParser[None]:
-    """Parse a string; adjacent strings are joined, as in Python."""
     text.add('"')
     while (yield from text.peek()) in _QUOTES:
         quote = text.text[text.at]

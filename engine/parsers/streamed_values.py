@@ -173,7 +173,6 @@ class ValueEnd:
         return None if any(follower.startswith(rest) for follower in self.followers) else False
 
     def _tag_begun(self, text: str, at: int) -> int:
-        """Return the start of a partial end tag at the end of the text, else the text's length."""
         while at < len(text) and not any(tag.startswith(text[at:]) for tag in self.tags):
             at += 1
         return at

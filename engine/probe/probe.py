@@ -28,8 +28,7 @@ from greenroom.schemas.messages.requests import RequestInput
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 
-SEED = 1
-"""Seed of the answers: a probe of the same files finds the same."""
+SEED = 1  # Seed of the answers: a probe of the same files finds the same
 
 
 @attrs.frozen
@@ -90,8 +89,7 @@ class Probe(Protocol):
 # the model's own does not. Several formats read more than they write, so parsers that would have written the
 # same text go first.
 
-SHARE = 0.75
-"""Fraction of the outputs in which a parser must find what was asked for: three of four."""
+SHARE = 0.75  # Fraction of the outputs in which a parser must find what was asked for: three of four
 
 WEATHER = Tool(
     "get_weather",

@@ -34,8 +34,7 @@ from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.problems import Problem, ProblemError
 
-MAX_TOKENS = 1024
-"""Longest answer in tokens; models that reason often need some hundreds before a call."""
+MAX_TOKENS = 1024  # Longest answer in tokens; models that reason often need some hundreds before a call
 
 CITIES = ("Paris", "Cairo", "Lima", "Oslo")
 _PLAIN = ("What is the sum of 2 and 3?", "Name a fruit.")
@@ -123,8 +122,7 @@ def _chat(text: str, thinking: bool | None, tools: tuple[Tool, ...] = ()) -> Cha
 
 
 _TEXTS = ("The sea is calm today.", "It rains.")
-_TOLERANCE = 1e-3
-"""Largest deviation of a unit vector's length from 1, which 16-bit weights cause."""
+_TOLERANCE = 1e-3  # Largest deviation of a unit vector's length from 1, which 16-bit weights cause
 
 
 @attrs.frozen

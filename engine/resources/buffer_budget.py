@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-_CACHED_SHARE = 4
-"""Divisor of the buffer limit that yields the limit of all prefix caches."""
+_CACHED_SHARE = 4  # Divisor of the buffer limit that yields the limit of all prefix caches
 _KNOWN_SHARE = 2
 """Divisor of the buffer limit that yields the limit of prefix caches and running caches together.
 

@@ -56,8 +56,7 @@ def main_memory() -> int:
 PROC = Path("/proc")
 CGROUP = Path("/sys/fs/cgroup")
 
-_CRITICAL = 4
-"""Level of macOS's memory pressure at which the system ends programs (`<dispatch/source.h>`)."""
+_CRITICAL = 4  # Level of macOS's memory pressure at which the system ends programs (`<dispatch/source.h>`)
 
 
 def available_memory(proc: Path = PROC, cgroup: Path = CGROUP) -> int | None:

@@ -22,11 +22,9 @@ from greenroom.schemas.models.model_description import MemoryNeed, memory_need
 from greenroom.schemas.problems import NoRoomError
 from greenroom.schemas.settings.settings import Settings
 
-_TOLERANCE = 0.05
-"""Fraction of the expected bytes that an unload may leave without a warning."""
+_TOLERANCE = 0.05  # Fraction of the expected bytes that an unload may leave without a warning
 
-_SLACK = 2 << 20
-"""Bytes that an unload may leave in any case: kernels, random state and the like."""
+_SLACK = 2 << 20  # Bytes that an unload may leave in any case: kernels, random state and the like
 
 _loading: ContextVar[Residence | None] = ContextVar("loading", default=None)
 

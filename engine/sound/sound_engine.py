@@ -20,8 +20,7 @@ log = get_logger(__name__)
 
 Events = list[tuple[str, InferenceEvent]]
 
-_WAIT_SECONDS = 0.05
-"""Longest wait per step for memory that other models release, in seconds."""
+_WAIT_SECONDS = 0.05  # Longest wait per step for memory that other models release, in seconds
 
 
 class SoundRequest(ClientRequest, Protocol):

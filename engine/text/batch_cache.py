@@ -85,7 +85,6 @@ class BatchCache:
         batched: GenericSequence[PrefilledSequences],
         layerwise: bool,
     ) -> Cache:
-        """Return the cache with added rows; the current one changes only if `layerwise`."""
         layers = self.layers if layerwise else caches.shallow_copy(self.layers)
         plain = [arrival.cache for arrival in single]
         if len(self.sequences) == 1:

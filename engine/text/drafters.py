@@ -15,11 +15,9 @@ from greenroom.engine.text.sampler import LogprobScorer, Sampler, Scored
 from greenroom.engine.text.sampling_parameters import mark_broken, split_marks
 from greenroom.engine.text.sequence import Sequence
 
-_NEAR = 8
-"""Most tokens that the draft model may still have to read when it drafts."""
+_NEAR = 8  # Most tokens that the draft model may still have to read when it drafts
 
-_CHUNK = (16, 512)
-"""Least and most prompt tokens that the draft model prefills in one step."""
+_CHUNK = (16, 512)  # Least and most prompt tokens that the draft model prefills in one step
 
 _EXPECTED_TOKENS = 256
 _MAX_SHARE = 0.3
@@ -132,11 +130,9 @@ class DraftModel:
         return logits[:, : self._width]
 
 
-_NGRAM = 3
-"""Number of last tokens that must match."""
+_NGRAM = 3  # Number of last tokens that must match
 
-_AT_ONCE = 512
-"""Prompt tokens indexed per step, so that a long prompt delays no step."""
+_AT_ONCE = 512  # Prompt tokens indexed per step, so that a long prompt delays no step
 
 
 class PromptLookup:
@@ -199,24 +195,17 @@ class PromptLookup:
 # The draft length follows the heuristic of Hugging Face's assisted generation: two more after a fully
 # accepted draft, one less after any other.
 
-MAX_DRAFT = 16
-"""Most tokens in a draft."""
+MAX_DRAFT = 16  # Most tokens in a draft
 
 _FIRST_DRAFT = 2
-_SMOOTHING = 0.25
-"""Weight of the latest measurement in the moving average."""
-_MAX_OUTLIER = 4.0
-"""Multiple of the average at which single measurements are clipped."""
-_MIN_WEIGHT = 0.1
-"""Minimum weight of the latest draft in the averages by which drafts are judged."""
-_TRIAL = 4
-"""Number of drafts in a trial; the first pass of each length also compiles kernels for later ones."""
-_WORTHWHILE = 1.03
-"""Minimum speedup over plain steps that drafts must reach."""
+_SMOOTHING = 0.25  # Weight of the latest measurement in the moving average
+_MAX_OUTLIER = 4.0  # Multiple of the average at which single measurements are clipped
+_MIN_WEIGHT = 0.1  # Minimum weight of the latest draft in the averages by which drafts are judged
+_TRIAL = 4  # Number of drafts in a trial; the first pass of each length also compiles kernels for later ones
+_WORTHWHILE = 1.03  # Minimum speedup over plain steps that drafts must reach
 _MIN_PAUSE, _MAX_PAUSE = 64, 512
 """Plain steps between two trials; doubled after each failed trial."""
-_REMEASURE = 128
-"""Successive drafts after which a few plain steps are timed again."""
+_REMEASURE = 128  # Successive drafts after which a few plain steps are timed again
 _REMEASURED = 4
 
 

@@ -15,20 +15,15 @@ from greenroom.schemas.events.explanation import Explanation, PrefixEnd, PrefixE
 from greenroom.schemas.messages.prepared_input import OutlinedPart, PreparedPrompt, PromptOutline
 from greenroom.schemas.messages.requests import InferenceRequest
 
-_WIDTH = 4
-"""Bytes of a packed token id."""
+_WIDTH = 4  # Bytes of a packed token id
 
-_ANCHOR = 24
-"""Tokens of an earlier prompt that are searched in a later one: more than any template repeats."""
+_ANCHOR = 24  # Tokens of an earlier prompt that are searched in a later one: more than any template repeats
 
-_ANCHORS = 32
-"""Most searches in a prompt, each of which reads it once."""
+_ANCHORS = 32  # Most searches in a prompt, each of which reads it once
 
-_OCCURRENCES = 16
-"""Most places of a piece that are tried, in a prompt that repeats itself."""
+_OCCURRENCES = 16  # Most places of a piece that are tried, in a prompt that repeats itself
 
-_MERGED = 4
-"""Tokens at the end of raw text that may change when text follows."""
+_MERGED = 4  # Tokens at the end of raw text that may change when text follows
 
 
 @attrs.frozen(eq=False)
@@ -74,7 +69,6 @@ def find_difference(prompt: KnownPrompt, earlier: KnownPrompt) -> PromptDifferen
 
 
 def _first_part(prompt: PromptOutline, earlier: PromptOutline) -> PromptDifference | None:
-    """Return the first part that differs; None if one conversation continues the other."""
     tools = _first_unequal(prompt.tools, earlier.tools, same_length=True)
     if tools is not None:
         return PromptDifference("tool", tools.index)
@@ -145,7 +139,6 @@ def _occurrences(tokens: bytes, anchor: bytes, first: int) -> Iterator[int]:
 
 
 def _common_end(tokens: bytes, earlier: bytes, first: int, end: int, earlier_end: int) -> int:
-    """Return the number of equal tokens before two places, by binary search."""
     low, high = 0, min(end, earlier_end) - first
     while low < high:
         middle = (low + high + 1) // 2
@@ -176,8 +169,7 @@ def explain_sequence(sequence: Sequence) -> Explanation:
     return Explanation(metrics.cached(reused), prefix, metrics.waits(), metrics.preempted())
 
 
-FEW_TOKENS = 32
-"""Shared tokens up to which nothing is lost: so few are not kept, since a copy takes as long."""
+FEW_TOKENS = 32  # Shared tokens up to which nothing is lost: so few are not kept, since a copy takes as long
 
 
 def explain_prefix_end(
@@ -221,14 +213,11 @@ def _reason_alone(cached: int, computable: int, known: int | None) -> PrefixEndR
     return "whole" if cached >= computable else "first"
 
 
-_PROMPTS = 32
-"""Most prompts of a client."""
+_PROMPTS = 32  # Most prompts of a client
 
-_BYTES = 16 * 1024 * 1024
-"""Most bytes of the prompts of all clients."""
+_BYTES = 16 * 1024 * 1024  # Most bytes of the prompts of all clients
 
-_PART_BYTES = 300
-"""Bytes that an outlined part takes, about."""
+_PART_BYTES = 300  # Bytes that an outlined part takes, about
 
 ClientKey = tuple[str, str | None]
 """Name of a client, and of the LoRA adapter that it uses."""

@@ -157,7 +157,6 @@ class RequestOutputs:
             self.emit(sequence, [Failed(problem, usage, sequence.timing())])
 
     def _on_finished(self, sequence: Sequence) -> None:
-        """Release the resources of a finished choice."""
         self._has_ended = True
         self._admission.remove(sequence)
         first = self.sequences.get(sequence.request_id)
@@ -167,7 +166,6 @@ class RequestOutputs:
             log.warning("broken tool calls", request_id=sequence.request_id, calls=broken)
 
     def _remove(self, first: Sequence) -> list[Sequence]:
-        """Stop computing a request; return its unfinished choices."""
         unfinished = [choice for choice in (first, *first.parallel_samples) if not choice.finished]
         for choice in unfinished:
             self._prefill.remove(choice)

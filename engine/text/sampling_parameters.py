@@ -12,8 +12,7 @@ import mlx.core as mx
 
 from greenroom.schemas.messages.generation import GenerationParameters
 
-_SMALLEST_NUCLEUS = 1e-9
-"""A probability that the most likely token alone exceeds, in place of 0."""
+_SMALLEST_NUCLEUS = 1e-9  # A probability that the most likely token alone exceeds, in place of 0
 
 
 @attrs.frozen
@@ -192,8 +191,7 @@ class LogitsProcessors:
         self._divisor[rows, tokens] = penalties
 
 
-_MARK = 1 << 31
-"""Bit above every token id in the uint32 tokens sent to the host."""
+_MARK = 1 << 31  # Bit above every token id in the uint32 tokens sent to the host
 
 
 def mark_broken(tokens: mx.array, logits: mx.array) -> mx.array:

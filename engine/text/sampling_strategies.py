@@ -171,8 +171,7 @@ class TopKSampling(SamplingStrategy):
         return mx.take_along_axis(candidates, sample_index(weights, noise[:, 1:]), axis=-1)[:, 0]
 
 
-NUCLEUS_WIDTH = 256
-"""Number of top candidates among which the nucleus is looked for first."""
+NUCLEUS_WIDTH = 256  # Number of top candidates among which the nucleus is looked for first
 
 MAX_ATTEMPTS = 6
 _RARE = 1e-4
@@ -275,8 +274,7 @@ class NucleusSampling(SamplingStrategy):
         return token
 
 
-_LEAST_BLOCK = 4
-"""Block size in tokens below which block maxima save nothing."""
+_LEAST_BLOCK = 4  # Block size in tokens below which block maxima save nothing
 
 
 def top_k_candidates(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
@@ -304,8 +302,7 @@ def top_k_candidates(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
 
 
 _SQUARINGS = 7
-_MAX_PLAIN = 1024
-"""Largest row length for which one slow `exp` is faster than many vectorized operations."""
+_MAX_PLAIN = 1024  # Largest row length for which one slow `exp` is faster than many vectorized operations
 
 _BLOCK = 128
 _CHUNK = 1 << 19

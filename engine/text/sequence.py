@@ -128,8 +128,7 @@ class SequenceMetrics:
         return CachedTokens(self.cached_tokens - self.disk_tokens, self.disk_tokens, image_tokens)
 
 
-_PROGRESS_INTERVAL = 16
-"""Tokens between offers of a partial answer to the prefix cache."""
+_PROGRESS_INTERVAL = 16  # Tokens between offers of a partial answer to the prefix cache
 
 
 @attrs.define(eq=False)

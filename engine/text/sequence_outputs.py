@@ -169,8 +169,7 @@ class AnswerLogprobs:
         self._pending.clear()
 
 
-_LOGITS_BYTES = 64 * 1024 * 1024
-"""Size limit of the logits scored together, in bytes of float32."""
+_LOGITS_BYTES = 64 * 1024 * 1024  # Size limit of the logits scored together, in bytes of float32
 
 
 class PromptLogprobs:

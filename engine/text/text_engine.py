@@ -45,11 +45,9 @@ if TYPE_CHECKING:
     from greenroom.engine.adapters.adapter import Adapter
 
 
-_POLL_SECONDS = 0.01
-"""Seconds between checks for new requests while all sequences wait for their grammars."""
+_POLL_SECONDS = 0.01  # Seconds between checks for new requests while all sequences wait for their grammars
 
-_CLEAR_CACHE_STEPS = 512
-"""Steps between releases of the buffers that MLX keeps for reuse, as in mlx-lm."""
+_CLEAR_CACHE_STEPS = 512  # Steps between releases of the buffers that MLX keeps for reuse, as in mlx-lm
 
 
 class TextEngine:
@@ -251,8 +249,7 @@ class TextEngine:
                 self._outputs.fail(sequence, self.admission.prompt_too_long(sequence))
 
 
-_RETRY = 10.0
-"""Seconds until the next attempt after memory was short."""
+_RETRY = 10.0  # Seconds until the next attempt after memory was short
 
 
 class IdleWork:

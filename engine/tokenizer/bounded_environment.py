@@ -30,14 +30,11 @@ TICK = " tick"
 """Name of a filter that no template can use; it counts the elements that a loop tests and skips."""
 
 
-_SHORT = 256
-"""Length in characters below which a text is counted only once it becomes part of another."""
+_SHORT = 256  # Length in characters below which a text is counted only once it becomes part of another
 
-_ESCAPED = 5
-"""Largest number of HTML characters that one character is escaped to."""
+_ESCAPED = 5  # Largest number of HTML characters that one character is escaped to
 
-_NODES_A_STEP = 16
-"""Number of expression parts that are evaluated, printed or joined in one step."""
+_NODES_A_STEP = 16  # Number of expression parts that are evaluated, printed or joined in one step
 
 
 class BoundedCode(CodeGenerator):
@@ -186,8 +183,7 @@ def _join_marked(values: Iterable[Any]) -> str:
 _LOOKING = frozenset({"count", "endswith", "find", "get", "index", "items", "keys", "startswith", "values"})
 """Methods that create no new text or container."""
 
-_CALL = 256
-"""Bytes charged for a call's namespace and other overhead."""
+_CALL = 256  # Bytes charged for a call's namespace and other overhead
 
 _LONGEST_DATE_FORMAT = 1_000
 _LONGEST_PARAGRAPH, _MOST_WORDS = 100, 10_000

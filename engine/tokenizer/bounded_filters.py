@@ -28,8 +28,7 @@ _PICKING = frozenset({"attr", "count", "d", "default", "first", "items", "last",
 _COPYING = frozenset({"capitalize", "e", "escape", "lower", "string", "title", "trim", "upper"})
 """Filters that return a copy of a text, longer by a small factor at most."""
 
-_LITTLE = 1_000
-"""Number of characters or elements that a filter processes free of charge."""
+_LITTLE = 1_000  # Number of characters or elements that a filter processes free of charge
 
 _LONGEST_INDENT = 100
 _MOST_DIGITS = 400

@@ -24,8 +24,7 @@ IMAGE = "\U000f4e23"
 
 _MARKS = (OPEN, CLOSE, TEXT_BESIDE_CALL, IMAGE)
 _DEEPEST = 64
-_SLICE = 65_536
-"""Length of one search in characters, limited because the search holds the GIL."""
+_SLICE = 65_536  # Length of one search in characters, limited because the search holds the GIL
 _ESCAPED = {
     spelling: mark
     for mark in _MARKS

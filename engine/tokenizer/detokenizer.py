@@ -10,8 +10,7 @@ from typing import Any
 
 from greenroom.schemas.events.events import Token
 
-_MAX_KEPT_CHARACTERS = 256
-"""Limit on the text kept after it was read, in characters."""
+_MAX_KEPT_CHARACTERS = 256  # Limit on the text kept after it was read, in characters
 
 
 class ByteDetokenizer:

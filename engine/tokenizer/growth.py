@@ -17,14 +17,11 @@ from typing import Any, Literal
 
 import attrs
 
-_MOST_TIMES = 8
-"""Largest growth factor of a text; real tokenizers replace a character with one or three."""
+_MOST_TIMES = 8  # Largest growth factor of a text; real tokenizers replace a character with one or three
 
-_LONGEST_ADDED = 64
-"""Limit on the characters added before a text or substituted for one character by a table."""
+_LONGEST_ADDED = 64  # Limit on the characters added before a text or substituted for one character by a table
 
-_MOST_ADDED_TOKENS = 1_000
-"""Limit on the tokens added around every text."""
+_MOST_ADDED_TOKENS = 1_000  # Limit on the tokens added around every text
 
 
 def check_growth(document: Mapping[str, Any]) -> None:
@@ -60,7 +57,6 @@ def check_backend(backend: Any) -> None:
 
 
 def _steps(part: Any) -> Iterator[Mapping[str, Any]]:
-    """Yield the steps of a part in order, including nested ones."""
     pending = [part]
     while pending:
         step = pending.pop()
@@ -121,8 +117,7 @@ _CLASS = re.compile(r"\\[pP](?:\{\^?\w*\}|\w)|\[:\^?\w+:\]")
 _NESTED = re.compile(r"\[\[|--|&&|~~|\|\|")
 """Pattern of syntax that Python may read differently from the library."""
 
-_BYTES = 4
-"""Largest number of bytes of a character in UTF-8."""
+_BYTES = 4  # Largest number of bytes of a character in UTF-8
 
 
 def growth_factor(part: str, steps: Sequence[Mapping[str, Any]]) -> float:

@@ -162,17 +162,13 @@ class _InTurns(list[Any]):
 # A tokenizer's result takes several hundred bytes per token, and converting and freeing it holds the GIL: 4
 # MB of text at once took 600 MB and stopped every stream for 0.25 s.
 
-PIECE = 65_536
-"""Length of a piece in characters; most prompts are shorter and stay whole."""
+PIECE = 65_536  # Length of a piece in characters; most prompts are shorter and stay whole
 LONGEST_PIECE = 16 * PIECE
 """Largest length of a piece in characters, for text that cannot be split, such as a long number."""
 
-_MARGIN = 1_024
-"""Length in characters of the text behind a split that must be checked."""
-_REACH = 8_192
-"""Distance in characters from the end of a piece within which a split is tried first."""
-_TRIES = 32
-"""Number of splits tried of each kind; more than a control token has characters."""
+_MARGIN = 1_024  # Length in characters of the text behind a split that must be checked
+_REACH = 8_192  # Distance in characters from the end of a piece within which a split is tried first
+_TRIES = 32  # Number of splits tried of each kind; more than a control token has characters
 _TRIES_ANYWHERE = 192
 """Number of splits tried anywhere in a text.
 

@@ -25,18 +25,14 @@ STEPS_PLAIN = 1_000_000
 _LARGEST_TIMES, _ALTOGETHER_TIMES, _STEPS_TIMES = 16, 256, 8
 """Increase of each of the three limits per character of the conversation."""
 
-_MOST_FOR_PAIRS = 1 << 28
-"""Further characters for templates that copy the conversation with every message."""
+_MOST_FOR_PAIRS = 1 << 28  # Further characters for templates that copy the conversation with every message
 
 _MOST_STEPS_FOR_PAIRS = 100_000_000
-LARGEST_NUMBER = 1 << 16
-"""Limit on the bits of an integer."""
+LARGEST_NUMBER = 1 << 16  # Limit on the bits of an integer
 
-_REMEMBERED = 64
-"""Number of containers whose weight is cached; the cache keeps them alive."""
+_REMEMBERED = 64  # Number of containers whose weight is cached; the cache keeps them alive
 
-_OVERHEAD = 50
-"""Overhead of a text or list in bytes, counted like characters."""
+_OVERHEAD = 50  # Overhead of a text or list in bytes, counted like characters
 
 CONTAINERS = frozenset({list, tuple, dict})
 _ATOMS = frozenset({bool, float, type(None)})
@@ -190,7 +186,6 @@ class Budget:
 
 
 def _size(value: Any) -> int:
-    """Return the number of characters and elements in a template's variables, which form a tree."""
     size, pending = 0, [value]
     while pending:
         value = pending.pop()
@@ -212,26 +207,21 @@ current = _Thread()
 """Budget of this thread's rendering; a template's constants are charged to the previous rendering's."""
 
 
-ENDLESS = 1 << 60
-"""Size that always exceeds the budget."""
+ENDLESS = 1 << 60  # Size that always exceeds the budget
 
 WRONG_ARGUMENTS = (TypeError, ValueError, OverflowError, AttributeError)
 """Errors of a size estimate for arguments that the method or filter itself rejects."""
 
 _SPECIFIER = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d*)(?:\.(\*|\d*))?")
 _QUICK_CODECS = frozenset({"utf8", "ascii", "latin1", "iso88591", "utf16", "utf32"})
-_LONG_FOR_CODEC = 10_000
-"""Length in characters up to which any codec is allowed; some take quadratic time."""
+_LONG_FOR_CODEC = 10_000  # Length in characters up to which any codec is allowed; some take quadratic time
 
-_ESCAPED = 100
-"""Number of characters that one character may become if a codec writes its name."""
+_ESCAPED = 100  # Number of characters that one character may become if a codec writes its name
 
-_PIECE = 60
-"""Size of a short text in a list, in bytes."""
+_PIECE = 60  # Size of a short text in a list, in bytes
 
 _LONG_TO_SPLIT = 1 << 16
-_QUOTED = 12
-"""Number of characters that one character may become in Python's repr."""
+_QUOTED = 12  # Number of characters that one character may become in Python's repr
 
 
 def operator_size(operator: str, left: Any, right: Any) -> int:
@@ -273,7 +263,6 @@ def _number(digits: str) -> int:
 
 
 def _text_size(value: Any) -> int:
-    """Return an upper bound of the characters of a value's text."""
     if isinstance(value, str):
         return len(value)
     return _QUOTED * current.budget.weigh(value) if isinstance(value, bytes | list | tuple | dict) else 330

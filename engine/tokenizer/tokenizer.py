@@ -23,8 +23,7 @@ from greenroom.engine.tokenizer.growth import check_backend
 from greenroom.engine.tokenizer.reading_in_pieces import PIECE, encode_in_pieces, read_in_pieces
 from greenroom.schemas.messages.messages import ControlToken
 
-_TAIL = 4
-"""Number of tokens fed to a detokenizer before raw text continues; covers any split character."""
+_TAIL = 4  # Number of tokens fed to a detokenizer before raw text continues; covers any split character
 
 
 class Detokenizer(Protocol):
@@ -215,7 +214,6 @@ class ChatTokenizer:
         return tokens
 
     def _encode_control_token_as_text(self, token: str) -> list[int]:
-        """Return the token ids of a control token's text, spelled with ordinary tokens."""
         if hasattr(self.wrapped._tokenizer, "_encode_without_added_tokens"):
             tokens = list(self.wrapped._tokenizer._encode_without_added_tokens("\n" + token))
             head = len(self._encoder.newline)

@@ -117,14 +117,11 @@ _PIECE_WORK = {"cpu": 1e7, "gpu": 1e11}
 _ELEMENT_WORK = 24
 """Operations counted per output element for an exponential and other elementwise work between layers."""
 
-_ROWWISE_WORK = 100
-"""Operations counted per element of an activation or a norm, for the same reason."""
+_ROWWISE_WORK = 100  # Operations counted per element of an activation or a norm, for the same reason
 
-_TILE = {"cpu": 16, "gpu": 32}
-"""Rows that a device computes together."""
+_TILE = {"cpu": 16, "gpu": 32}  # Rows that a device computes together
 
-_JOINED = 32
-"""Number of parts concatenated at once."""
+_JOINED = 32  # Number of parts concatenated at once
 
 _LINEAR = (nn.Linear, nn.QuantizedLinear)
 _ROWWISE = (nn.LayerNorm, nn.RMSNorm, nn.GELU, nn.SiLU)
@@ -351,8 +348,7 @@ def _as_multiplied(keys: mx.array) -> mx.array:
 
 
 _LIBRARY = "mlx_vlm.models."
-_LANGUAGE = ".language"
-"""Suffix of modules that are never split and stay compiled."""
+_LANGUAGE = ".language"  # Suffix of modules that are never split and stay compiled
 
 _ATTENTION = "scaled_dot_product_attention"
 

@@ -31,8 +31,7 @@ _COLORS, _NUMBER_BYTES, _ACTIVATIONS = 3, 4, 4
 """Numbers in the estimate of a tower's memory: colors of a pixel, bytes of a number, and activations that the
 tower holds at once per patch, each counted at the largest width."""
 
-_INPUT_FACTOR = 10
-"""Memory a tower needs, in bytes per byte of input, if its configuration states no sizes."""
+_INPUT_FACTOR = 10  # Memory a tower needs, in bytes per byte of input, if its configuration states no sizes
 
 
 class ImageEncoder:
@@ -298,8 +297,7 @@ def _unsupported(detail: str) -> ProblemError:
     return ProblemError(Problem(501, "unsupported_model_type", detail, "model"))
 
 
-_NO_TOKEN = 1 << 31
-"""Bit set in keys that stand for a part of an image: above any vocabulary's token ids."""
+_NO_TOKEN = 1 << 31  # Bit set in keys that stand for a part of an image: above any vocabulary's token ids
 
 
 class ImagePrompt:

@@ -247,16 +247,14 @@ def size_of(value: Any) -> tuple[int, int]:
     return getattr(value, "size", 1), getattr(value, "nbytes", 0)
 
 
-_LARGEST_AREA = 16 * 1024 * 1024
-"""Area in pixels assumed for a processor that states no limit."""
+_LARGEST_AREA = 16 * 1024 * 1024  # Area in pixels assumed for a processor that states no limit
 _LONGEST_SIDE = 16_384
 """Largest side in pixels; a higher `longest_edge` is an area: Qwen's processors use one name for both."""
 
 _LEAST_SIDE = 14
 """Smallest side in pixels, that of a patch; a lower one stands for no limit (GLM-5-Next's is 1)."""
 
-_LONGEST_SOUND = 300.0
-"""Longest sound in seconds, assumed for a processor that states no limit."""
+_LONGEST_SOUND = 300.0  # Longest sound in seconds, assumed for a processor that states no limit
 
 
 @attrs.frozen
@@ -303,8 +301,7 @@ def _looks_closer(processor: Any) -> bool:
 # A photograph that is processed at full size takes 300 MB of arrays for as long as its request lives. The
 # engine's memory account does not see queued requests, which could fill the memory.
 
-_SHARE = 0.25
-"""Limit as a share of the machine's memory."""
+_SHARE = 0.25  # Limit as a share of the machine's memory
 
 
 class Arrays(dict[str, Any]):
@@ -343,5 +340,4 @@ class HeldArrays:
             self.nbytes -= size
 
 
-HELD = HeldArrays(int(main_memory() * _SHARE))
-"""Counter shared by all models of the process."""
+HELD = HeldArrays(int(main_memory() * _SHARE))  # Counter shared by all models of the process

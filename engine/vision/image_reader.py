@@ -233,8 +233,7 @@ def decode_sound(part: AudioPart, audio_limits: AudioLimits, client: str = "") -
     return samples
 
 
-NOT_SHOWN = TextPart("[An earlier image that is not shown again]")
-"""Text that replaces a dropped image."""
+NOT_SHOWN = TextPart("[An earlier image that is not shown again]")  # Text that replaces a dropped image
 RECORDING = TextPart("[Recording]")
 DOCUMENT_NOT_SHOWN = TextPart("[An earlier document that is not shown again]")
 
@@ -349,8 +348,7 @@ def _without_first(messages: Sequence[Message], kind: type, note: TextPart, coun
     return left
 
 
-MAX_BYTES = 256 * 1024 * 1024
-"""Default size limit in bytes: some twenty photographs of a megapixel."""
+MAX_BYTES = 256 * 1024 * 1024  # Default size limit in bytes: some twenty photographs of a megapixel
 
 
 class ProcessedImages:

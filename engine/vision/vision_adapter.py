@@ -190,8 +190,7 @@ def _make(
 
 Render = Callable[[Sequence[TemplateMessage]], str | None]
 
-_SIDE = 320
-"""Side in pixels of the image that probes the processor: large enough for more than one token."""
+_SIDE = 320  # Side in pixels of the image that probes the processor: large enough for more than one token
 _SECONDS = 1
 
 
@@ -246,7 +245,6 @@ def _sample(medium: Medium, processor: ImageProcessor) -> Image.Image | Samples:
 
 
 def _written(render: Render, medium: Medium) -> str:
-    """Return the text that a template writes for an image in a user's message."""
     before, after = {"type": "text", "text": "zqbefore"}, {"type": "text", "text": "zqafter"}
     shown = render([{"role": "user", "content": [before, {"type": medium}, after]}]) or ""
     bare = render([{"role": "user", "content": [before, after]}]) or ""
@@ -296,14 +294,12 @@ class _Finder:
         return Placeholder(text, marker, frozenset(roles))
 
     def _candidates(self, text: str) -> list[str]:
-        """Return candidates for the marker: the processor's own, then tokens that the template writes."""
         tokens = sorted((token for token in self._tokenizer.added_tokens if token in text), key=text.index)
         markers = self._processor.markers(self._medium)
         written = [*(name for name in markers if name in text), *tokens, text.strip()]
         return [each for each in dict.fromkeys([*written, *markers, f"<{self._medium}>"]) if each]
 
     def _is_replaced(self, marker: str) -> bool:
-        """Return whether the processor replaces a marker by the tokens of an image."""
         try:
             made = self._processor.process(_sample(self._medium, self._processor), marker, b"")
         except Exception as error:  # A processor may raise anything for a text without its marker.
@@ -315,7 +311,6 @@ class _Finder:
         return made.tokens > 1 and bool(made.inputs)
 
     def _is_all(self, text: str, marker: str) -> bool:
-        """Return whether the processor leaves the template's text around a marker unchanged."""
         whole = text.strip()
         if whole == marker or not self._is_replaced(whole):
             return True
@@ -323,7 +318,6 @@ class _Finder:
         return "".join(rest.split()) == "".join(self._replaced(whole).split())
 
     def _replaced(self, marker: str) -> str:
-        """Return the text of the tokens that the processor puts in a marker's place."""
         made = self._processor.process(_sample(self._medium, self._processor), marker, b"").written
         return f"{made.before}{self._tokenizer.decode(made.tokens)}{made.behind}"
 
@@ -335,7 +329,6 @@ class _Finder:
 
 
 def _turns(traits: TemplateTraits, medium: Medium) -> dict[str, list[TemplateMessage]]:
-    """Return, by role, a conversation in which a message of that role shows an image."""
     content = [{"type": "text", "text": "zqbefore"}, {"type": medium}, {"type": "text", "text": "zqafter"}]
     user: TemplateMessage = {"role": "user", "content": "zquser"}
     turns: dict[str, list[TemplateMessage]] = {"user": [{"role": "user", "content": content}]}

@@ -344,8 +344,7 @@ class CompletedEventStream(EventStream):
         return self._on_complete.last_bytes if problem is None else self._collecting.failure(problem)
 
 
-STEPS = "greenroom_steps"
-"""Member with the steps, in a complete message and in deltas; SDKs ignore it."""
+STEPS = "greenroom_steps"  # Member with the steps, in a complete message and in deltas; SDKs ignore it
 
 
 def step_of(event: InferenceEvent) -> dict[str, Any] | None:

@@ -158,8 +158,7 @@ async def describe_models(pool: Ref[PoolMessage], name: str | None = None) -> tu
     return allowed
 
 
-STATE = "audited_request"
-"""Key in the state of a request's scope."""
+STATE = "audited_request"  # Key in the state of a request's scope
 _READS = ("GET", "HEAD")
 _LOCKED = 401
 _SWITCHED_OFF = ("inspector_off", "audit_off")

@@ -34,8 +34,7 @@ from greenroom.schemas.problems import Problem, ProblemError, draining, internal
 
 log = get_logger(actor="http")
 
-HEARTBEAT = 10.0
-"""Seconds of silence after which a heartbeat is sent."""
+HEARTBEAT = 10.0  # Seconds of silence after which a heartbeat is sent
 
 NEWS_INTERVAL = 2.0
 """Shortest time in seconds between heartbeats that carry news of the queue or of the prompt."""
@@ -316,8 +315,7 @@ async def progress_response(
     return response
 
 
-STATUS_TIMEOUT = 2.0
-"""Longest wait for a status, in seconds."""
+STATUS_TIMEOUT = 2.0  # Longest wait for a status, in seconds
 
 
 async def wait_for_first_event(events: Events, status_timeout: float) -> list[InferenceEvent]:

@@ -14,8 +14,7 @@ from greenroom.http.encoding.encoding import json_bytes, json_bytes_in_pieces
 from greenroom.http.guard.byte_account import AnswerAccount
 from greenroom.http.transport.socket_stream import PIECE_BYTES, PacedAnswer
 
-LARGE = 4_096
-"""Number of individually listed tokens from which on a response is encoded on a worker thread."""
+LARGE = 4_096  # Number of individually listed tokens from which on a response is encoded on a worker thread
 
 
 def json_response(document: object) -> Response:

@@ -58,8 +58,7 @@ _INSTEAD: Mapping[str, str] = {
 }
 """By the whole path, or its first two segments."""
 
-ABSENT = frozenset(_INSTEAD)
-"""The paths of which it is known."""
+ABSENT = frozenset(_INSTEAD)  # The paths of which it is known
 
 
 def what_is_instead(path: str) -> str | None:
@@ -70,8 +69,7 @@ def what_is_instead(path: str) -> str | None:
 
 log = get_logger(actor="http")
 
-_LONGEST_PATH = 100
-"""Characters of a path that are compared with the known paths."""
+_LONGEST_PATH = 100  # Characters of a path that are compared with the known paths
 
 HTTP_CODES = {
     400: "bad_request",
@@ -198,8 +196,7 @@ FORM = "multipart/form-data"
 
 ANSWERED_BY_A_MODEL = (404, 500, 501, 503, 507)
 """Statuses of problems of a request that waits for a model and is answered by it."""
-STORED = (404, 409, 503, 507)
-"""Statuses of problems of a request for stored objects."""
+STORED = (404, 409, 503, 507)  # Statuses of problems of a request for stored objects
 FOR_OPERATORS = (403,)
 """Statuses of problems of a route that answers to programs of the server's machine only."""
 

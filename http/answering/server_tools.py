@@ -23,8 +23,7 @@ from greenroom.schemas.settings.tool_servers import ToolServer
 if TYPE_CHECKING:
     from greenroom.http.answering.route_services import RouteServices
 
-SERVERS = "mcp_servers"
-"""Member of a chat's `metadata` that names servers."""
+SERVERS = "mcp_servers"  # Member of a chat's `metadata` that names servers
 RIGHTS = "mcp:"
 """Beginning of a key's pattern of tools that opens a server: `mcp:files`, or `mcp:files/read_*`."""
 

@@ -95,7 +95,6 @@ def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
 
 
 def _text_input(wire: Any, field: str) -> tuple[TextInput, str]:
-    """Return the text format of a tool, and the path of its definition."""
     if wire is None:
         return TextInput(), field
     if not isinstance(wire, dict):

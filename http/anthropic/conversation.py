@@ -185,10 +185,8 @@ def _reasoning(block: BlockParam, field: str) -> str:
     return reasoning or ""
 
 
-TOOLSET = "mcp_toolset"
-"""Type of the tools of an MCP server."""
-_OWN_TYPES = (None, "custom")
-"""Types of tools that a client defines."""
+TOOLSET = "mcp_toolset"  # Type of the tools of an MCP server
+_OWN_TYPES = (None, "custom")  # Types of tools that a client defines
 
 
 @attrs.define

@@ -275,7 +275,6 @@ def _block(part: TextPart | Reasoning | ToolCall, hides_reasoning: bool) -> dict
 
 
 def _arguments(text: str) -> dict[str, Any]:
-    """Return the arguments of a call; none if it was cut off before they were complete."""
     try:
         arguments = json.loads(text)
     except (ValueError, RecursionError):

@@ -151,10 +151,8 @@ UNSUPPORTED: NeutralValues = {
 }
 
 
-ANTHROPIC_EFFORTS = EFFORTS[1:]
-"""Effort levels of Anthropic's API: all but `minimal`."""
-LEAST_BUDGET = 1_024
-"""Smallest reasoning budget in tokens that Anthropic's API accepts."""
+ANTHROPIC_EFFORTS = EFFORTS[1:]  # Effort levels of Anthropic's API: all but `minimal`
+LEAST_BUDGET = 1_024  # Smallest reasoning budget in tokens that Anthropic's API accepts
 INTERLEAVED = "interleaved-thinking"
 """Prefix of the beta under which a budget may exceed `max_tokens`, since it covers several responses."""
 

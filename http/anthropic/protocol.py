@@ -156,7 +156,6 @@ def _source(finder: ServerFinder, server: McpServerParam, field: str, limits: di
 
 
 def _limits(toolset: ToolParam) -> dict[str, Any]:
-    """Return the tools that a toolset switches on and off."""
     configs = {name: config for name, config in (toolset.configs or {}).items() if isinstance(config, dict)}
     if _is_on(toolset.default_config, default=True):
         return {"refused": tuple(name for name in configs if not _is_on(configs[name], default=True))}

@@ -22,8 +22,7 @@ import attrs
 
 from greenroom.http.process.runtime_file import RunningServer, running_servers
 
-NO_KEY = "none"
-"""Key for clients that insist on one while the server needs none."""
+NO_KEY = "none"  # Key for clients that insist on one while the server needs none
 
 
 @attrs.frozen
@@ -184,8 +183,7 @@ def _certificates_in(text: str) -> list[str]:
     return [f"{begin}{part.partition(end)[0]}{end}\n" for part in text.split(begin)[1:]]
 
 
-_LOOK = 0.1
-"""Seconds between checks whether the server is ready."""
+_LOOK = 0.1  # Seconds between checks whether the server is ready
 _END_SECONDS = 40.0
 
 

@@ -7,8 +7,7 @@ import click
 from greenroom.http.process.exit_status import NAME
 
 SHELLS = ("bash", "zsh", "fish")
-VARIABLE = "_GREENROOM_COMPLETE"
-"""Environment variable by which Click's completion scripts call this program."""
+VARIABLE = "_GREENROOM_COMPLETE"  # Environment variable by which Click's completion scripts call this program
 
 
 @click.command()

@@ -122,8 +122,7 @@ class Finding:
         return f"{'WRONG' if self.wrong else 'ok':<6}{self.subject:<14}{shown}"
 
 
-LEAST_FREE = 1_000_000_000
-"""Free bytes below which a disk counts as full."""
+LEAST_FREE = 1_000_000_000  # Free bytes below which a disk counts as full
 
 
 def check_folders(settings: Settings, hub_cache: Path) -> Iterator[Finding]:

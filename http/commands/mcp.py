@@ -131,7 +131,6 @@ async def _list_all(tools: Ref[ToolsMessage], servers: Mapping[str, ToolServer])
 
 
 async def _ask(question: Callable[[Ref[ToolsMessage]], Awaitable[Any]]) -> Any:
-    """Return the answer of a tools actor that lives for one question."""
     from greenroom.actors.tools.tools import Tools
 
     async with trio.open_nursery() as nursery:

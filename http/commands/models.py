@@ -68,7 +68,6 @@ def command(
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return a model's name, type, architecture, context, size, and its state, folder or problem."""
     place = row.get("problem") or row["state"] or row["folder"] or "not on this machine"
     context = f"{row['context_length']:,}" if row["context_length"] else ""
     size = size_text(row["size_bytes"]) if row["size_bytes"] else ""
@@ -97,7 +96,6 @@ def _print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def _kind(row: dict[str, Any]) -> str:
-    """Return a model's type, with details such as vector dimensions or voices."""
     known = row["capabilities"]
     if known is None:
         return ""

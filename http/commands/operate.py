@@ -135,7 +135,6 @@ def _stays(model: dict[str, Any]) -> str:
 
 
 def _request_rows(requests: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each answer, or one for a request without any yet."""
     for request in requests:
         names, seconds = (for_line(request["id"]), for_line(request["model"])), request["seconds"]
         for row in request["rows"]:
@@ -257,8 +256,7 @@ def _tell(meaning: str, names: list[str]) -> None:
         click.echo(f"{meaning}: {for_terminal(', '.join(names))}")
 
 
-_SHOWN_TOKENS = 20
-"""Token ids shown of a list; `--json` shows all."""
+_SHOWN_TOKENS = 20  # Token ids shown of a list; `--json` shows all
 
 
 @click.command()

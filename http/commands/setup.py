@@ -69,8 +69,7 @@ SUGGESTED = {
 """
 
 _SMALLEST = min(_MODELS, key=lambda model: model.gigabytes)
-_SHARE = 0.85
-"""Largest share of the memory for models that weights may take; the rest is for conversations."""
+_SHARE = 0.85  # Largest share of the memory for models that weights may take; the rest is for conversations
 _KEYS = "123456789"
 _USUAL_FOLDERS = ("~/.lmstudio/models", "~/models")
 """Folders in which people keep models; the first is LM Studio's."""
@@ -152,7 +151,6 @@ def choose_model(local: LocalModels, settings: Settings) -> str | None:
 
 
 def _cost(nbytes: int, rate: float) -> str:
-    """Return size and time of a fetch."""
     if rate <= 0:
         return size_text(nbytes)
     minutes = nbytes / rate / 60

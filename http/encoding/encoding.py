@@ -17,11 +17,9 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Line breaks that JSON allows in strings, but at which clients that use `str.splitlines` cut an event."""
 
-_PIECE = 512
-"""Array items to encode per call."""
+_PIECE = 512  # Array items to encode per call
 
-LOWEST = -9999.0
-"""Stand-in for minus infinity, which JSON does not have."""
+LOWEST = -9999.0  # Stand-in for minus infinity, which JSON does not have
 
 
 def json_string(text: str) -> bytes:
@@ -113,11 +111,9 @@ def _token_members(token: Token) -> bytes:
     return b'"token":%b,"bytes":%b' % (json_string(token.text), json_ascii(list(token.bytes)))
 
 
-_DIGITS = 9
-"""Significant digits that round-trip a float32."""
+_DIGITS = 9  # Significant digits that round-trip a float32
 _SMALLEST = 1e-300
-_UNIT = 1e-5
-"""Largest deviation from length 1 that counts as a unit vector."""
+_UNIT = 1e-5  # Largest deviation from length 1 that counts as a unit vector
 
 _encode_numbers = msgspec.json.Encoder().encode
 

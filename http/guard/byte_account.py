@@ -47,8 +47,7 @@ class ByteAccount:
 
 ANSWER_BYTES = 96 * MEGABYTE
 """Bytes that all unsent responses may take together, about as many as request bodies may."""
-_LARGE_SIZE = 65_536
-"""Size of stored data, in characters, from which on its JSON is built on a worker thread."""
+_LARGE_SIZE = 65_536  # Size of stored data, in characters, from which on its JSON is built on a worker thread
 
 
 class AnswerAccount:

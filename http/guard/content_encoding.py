@@ -20,12 +20,10 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 UNSUPPORTED_ENCODING = "unsupported_content_encoding"
 """Problem code for a body with an unsupported content coding."""
-PIECE = 65_536
-"""Largest piece of decompressed data, in bytes."""
+PIECE = 65_536  # Largest piece of decompressed data, in bytes
 MAX_FRAMES = 1_024
 """Limit on the frames of a body: a frame of a few bytes costs as much as some thousand bytes of data."""
-ZSTD_WINDOW_LOG = 23
-"""Base-2 logarithm of the largest window: 8 MB, the limit of RFC 9659 for HTTP."""
+ZSTD_WINDOW_LOG = 23  # Base-2 logarithm of the largest window: 8 MB, the limit of RFC 9659 for HTTP
 
 
 class Frame(Protocol):

@@ -21,13 +21,10 @@ from greenroom.http.guard.request_body import body_limit
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.settings.setting_groups import MEGABYTE
 
-FILE = "file"
-"""Name of the file's field."""
+FILE = "file"  # Name of the file's field
 MAX_PARTS = 64
-MAX_FIELD_BYTES = 64 * 1024
-"""Limit on one field, in bytes; all fields together may take four times that."""
-MAX_HEAD_BYTES = 16 * 1024
-"""Limit on the headers of a part, in bytes."""
+MAX_FIELD_BYTES = 64 * 1024  # Limit on one field, in bytes; all fields together may take four times that
+MAX_HEAD_BYTES = 16 * 1024  # Limit on the headers of a part, in bytes
 SLOWEST = 64 * 1024
 """Minimum average rate of an upload in bytes per second, once the usual body timeout is over."""
 _FORM_BYTES = 4 * MAX_FIELD_BYTES
@@ -208,10 +205,8 @@ def _malformed(why: str) -> ProblemError:
     return ProblemError(Problem(400, "invalid_form", f"The body is not a valid form: {why}."))
 
 
-FILES_AT_MOST = 4
-"""Disk budget of all requests, in files of the largest size."""
-FREE_BYTES = 256 * MEGABYTE
-"""Disk space that uploads leave free, in bytes."""
+FILES_AT_MOST = 4  # Disk budget of all requests, in files of the largest size
+FREE_BYTES = 256 * MEGABYTE  # Disk space that uploads leave free, in bytes
 _WRITTEN_AT_ONCE = MEGABYTE
 
 
@@ -331,7 +326,6 @@ def _disk_full() -> Problem:
 
 
 def _private_folder() -> Path:
-    """Return a folder that belongs to this user and is inaccessible to others."""
     path = Path(tempfile.gettempdir()) / f"greenroom-uploads-{os.getuid()}"
     with suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
@@ -339,7 +333,6 @@ def _private_folder() -> Path:
 
 
 def _is_private(path: Path) -> bool:
-    """Return whether a path is a real folder that only this user can access."""
     try:
         found = path.lstat()
     except OSError:

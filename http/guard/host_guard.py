@@ -305,8 +305,7 @@ IPV6_NETWORK = 64
 """Prefix length of an IPv6 network, which usually belongs to one client (RFC 4291, section 2.5.4)."""
 
 
-UNIX_CLIENT = "unix"
-"""Address of the clients of a Unix socket, which have none of their own."""
+UNIX_CLIENT = "unix"  # Address of the clients of a Unix socket, which have none of their own
 
 
 def client_name(headers: Headers, address: str | None) -> str:

@@ -23,12 +23,9 @@ from greenroom.schemas.settings.setting_groups import MEGABYTE
 MAX_DEPTH = 64
 MAX_CONTAINERS = 100_000
 """Arrays and objects of one body; a conversation of 10,000 messages with calls and parts has half of that."""
-MAX_MEMBERS = 200_000
-"""Members of all objects of one body together."""
-MAX_STRINGS = 300_000
-"""Strings of one body, member names included; each takes some ninety bytes."""
-MAX_VALUES = 1_000_000
-"""Members and items of one body together: enough for a prompt of a million token ids."""
+MAX_MEMBERS = 200_000  # Members of all objects of one body together
+MAX_STRINGS = 300_000  # Strings of one body, member names included; each takes some ninety bytes
+MAX_VALUES = 1_000_000  # Members and items of one body together: enough for a prompt of a million token ids
 MAX_ESCAPES = 4_000_000
 """Backslashes in one body: 32 MB of `\\n` take ten times as long to decode as 32 MB of letters."""
 MAX_WIDE_BYTES = 6 * MEGABYTE
@@ -36,11 +33,9 @@ MAX_WIDE_BYTES = 6 * MEGABYTE
 
 Python stores such a string with four bytes per character.
 """
-MAX_DIGITS = 309
-"""Consecutive digits of a number: as many as the largest double has as an integer."""
+MAX_DIGITS = 309  # Consecutive digits of a number: as many as the largest double has as an integer
 
-_SLICE = 65_536
-"""Bytes counted per step, which holds the GIL for 1.6 ms at worst."""
+_SLICE = 65_536  # Bytes counted per step, which holds the GIL for 1.6 ms at worst
 _VALUES_OF_OBJECT = 16
 _FOUR_BYTES = re.compile(rb"[\xf0-\xf4]")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -184,14 +179,11 @@ def complex_body(why: str) -> ProblemError:
     return ProblemError(Problem(413, "body_too_complex", f"The JSON body {why}."))
 
 
-MAX_HELD = 150_000
-"""Limit on the objects of all requests together; each takes some 0.4 kB with its strings."""
+MAX_HELD = 150_000  # Limit on the objects of all requests together; each takes some 0.4 kB with its strings
 UNCOUNTED = 5_000
 """Free allowance of each body, in objects; ordinary agent conversations are never delayed by large bodies."""
-MAX_WAIT = 30.0
-"""Longest time that an undecoded body waits for the budget, in seconds."""
-_AGED = 5.0
-"""Seconds after which a waiting body is passed by no other."""
+MAX_WAIT = 30.0  # Longest time that an undecoded body waits for the budget, in seconds
+_AGED = 5.0  # Seconds after which a waiting body is passed by no other
 _KEPT = 4
 """Divisor of a body's charge after its translation: a quarter stays for what the request keeps of it."""
 
@@ -275,8 +267,7 @@ Each becomes some three Python objects, and a full collection over that many hol
 MAX_REQUESTS = 10_000
 """Largest number of requests without a full collection; each leaves some 10 kB of cyclic garbage."""
 
-USUAL = gc.get_threshold()
-"""Thresholds of Python's garbage collector at the start."""
+USUAL = gc.get_threshold()  # Thresholds of Python's garbage collector at the start
 _NEVER = 1 << 30
 
 

@@ -33,14 +33,10 @@ from greenroom.schemas.settings.settings import Settings
 
 EXEMPT_PATHS = frozenset({"/", "/health", "/livez", "/readyz", "/api/hello", "/api/version"})
 """Paths that answer GET and HEAD without a key: probes, some of which clients send before they send keys."""
-METRICS_PATH = "/metrics"
-"""Path that keys for metrics open."""
-PAGES_PREFIX = "/pages/"
-"""Beginning of the paths of the pages' files, which are the same for everybody."""
-SLOW_SECONDS = 1.0
-"""Seconds by which the answer to a wrong key is late, after too many of them."""
-MOST_SLOWED = 16
-"""Answers that are late at once; more are refused without a delay."""
+METRICS_PATH = "/metrics"  # Path that keys for metrics open
+PAGES_PREFIX = "/pages/"  # Beginning of the paths of the pages' files, which are the same for everybody
+SLOW_SECONDS = 1.0  # Seconds by which the answer to a wrong key is late, after too many of them
+MOST_SLOWED = 16  # Answers that are late at once; more are refused without a delay
 _NO_KEY = (
     "This server needs an API key: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`. "
     "`greenroom keys add NAME` makes one."
@@ -116,8 +112,7 @@ def _is_exempt(head: Head) -> bool:
 
 log = get_logger(actor="http")
 
-_INDEXED = 8
-"""Bytes of a digest by which it is found; the whole is compared in constant time."""
+_INDEXED = 8  # Bytes of a digest by which it is found; the whole is compared in constant time
 
 REVOKED = Problem(401, "invalid_api_key", "This API key was revoked, or has expired.")
 """The problem that ends a request whose key opens nothing any more."""
@@ -271,8 +266,7 @@ def _nothing() -> None:
     """Leave a request without a key alone."""
 
 
-LONGEST_KEY = 1_024
-"""Length limit of a key in characters; it has to fit into a header."""
+LONGEST_KEY = 1_024  # Length limit of a key in characters; it has to fit into a header
 
 
 def settings_keys(settings: Settings) -> tuple[KeyRecord, ...]:
@@ -305,11 +299,9 @@ def _record(place: str, secret: str) -> KeyRecord:
     return KeyRecord(name, digest_of(secret), Caller(owner=f"key_of_{name}", name=name), created=0.0)
 
 
-MOST_A_MINUTE = 20
-"""Wrong keys of an address in a minute, after which its wrong keys are answered late."""
+MOST_A_MINUTE = 20  # Wrong keys of an address in a minute, after which its wrong keys are answered late
 _MINUTE = 60.0
-_ADDRESSES = 4_096
-"""Addresses that are remembered; the one that was first seen is forgotten first."""
+_ADDRESSES = 4_096  # Addresses that are remembered; the one that was first seen is forgotten first
 
 
 class WrongKeys:
@@ -356,8 +348,7 @@ def is_reachable(host: object) -> bool:
         return True
 
 
-INTERVAL = 0.5
-"""Seconds between two checks for changes by other processes."""
+INTERVAL = 0.5  # Seconds between two checks for changes by other processes
 
 
 class KeyWatch:

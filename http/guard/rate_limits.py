@@ -13,8 +13,7 @@ import attrs
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.caller import Caller
 
-RETRY_SECONDS = 2
-"""Seconds after which a client retries that has as many requests at once as it may."""
+RETRY_SECONDS = 2  # Seconds after which a client retries that has as many requests at once as it may
 
 
 @attrs.frozen
@@ -149,8 +148,7 @@ def _moment(seconds: float) -> str:
     return moment.isoformat().replace("+00:00", "Z")  # RFC 3339
 
 
-MINUTE = 60.0
-"""Seconds in which an empty bucket fills."""
+MINUTE = 60.0  # Seconds in which an empty bucket fills
 
 
 class TokenBucket:

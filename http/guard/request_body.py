@@ -23,15 +23,13 @@ from greenroom.schemas.settings.setting_groups import MEGABYTE
 
 T = TypeVar("T")
 
-BODY_BYTES = 32 * MEGABYTE
-"""Default limit on a body without files, in bytes."""
+BODY_BYTES = 32 * MEGABYTE  # Default limit on a body without files, in bytes
 BODY_BYTES_WITH_FILES = 80 * MEGABYTE
 """Default limit on a body with files, in bytes: 50 MB of them take 67 MB as base64."""
 FURTHER_BYTES = 16 * MEGABYTE
 """Bytes that all bodies together may take beyond the largest one, each until its request ends."""
 _LARGE_BYTES = 65_536
-_LARGE_CONTAINERS = 256
-"""Arrays and objects up to which a body is decoded without a worker thread."""
+_LARGE_CONTAINERS = 256  # Arrays and objects up to which a body is decoded without a worker thread
 
 
 @attrs.define(eq=False)
@@ -177,8 +175,7 @@ class RequestBodies:
         body.parts.append(part)
 
 
-BODY_LIMIT = "body_limit"
-"""Key in the state of a request's scope, of its `BodyLimit`."""
+BODY_LIMIT = "body_limit"  # Key in the state of a request's scope, of its `BodyLimit`
 
 
 @attrs.frozen
@@ -209,8 +206,7 @@ _HIGH = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _LONE_SURROGATE = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
 _REPLACEMENT = rb"\ufffd"
-_SLICE = 65_536
-"""Bytes per search."""
+_SLICE = 65_536  # Bytes per search
 _LONGEST_PAIR = 12
 
 

@@ -16,8 +16,7 @@ from greenroom.http.guard.request_body import BodyLimit
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import CancelRequest, PoolMessage, RequestCancelled
 
-INTERVAL = 0.1
-"""Seconds between checks for overdue requests."""
+INTERVAL = 0.1  # Seconds between checks for overdue requests
 _ALL = "*"
 
 

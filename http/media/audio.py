@@ -10,8 +10,7 @@ import attrs
 from greenroom.schemas.events.events import Usage
 from greenroom.schemas.events.result_events import Recording, Segment
 
-PCM_RATE = 24_000
-"""Sample rate of raw audio in Hz, which raw audio cannot state itself."""
+PCM_RATE = 24_000  # Sample rate of raw audio in Hz, which raw audio cannot state itself
 
 
 @attrs.frozen
@@ -132,8 +131,7 @@ def plain_text(transcript: Transcript, form: str) -> str:
     return f"{transcript.text}\n"
 
 
-_LEAST = 0.001
-"""Shortest cue in seconds: players omit cues of zero length."""
+_LEAST = 0.001  # Shortest cue in seconds: players omit cues of zero length
 
 
 def srt(segments: Iterable[Segment]) -> str:

@@ -52,8 +52,6 @@ class AudioEncoder:
 
 
 class _Samples:
-    """Writes uncompressed samples, optionally after a WAV header without the true length."""
-
     def __init__(self, rate: int, with_header: bool) -> None:
         self._header = _wav_header(rate) if with_header else b""
         self._resampler = AudioResampler(format="s16", layout="mono", rate=rate)
@@ -91,8 +89,6 @@ class _Packets:
 
 
 class _Sink:
-    """A file object that cannot seek, like a socket."""
-
     def __init__(self) -> None:
         self._written = bytearray()
 

@@ -34,11 +34,9 @@ from greenroom.schemas.problems import Problem, ProblemError, invalid, not_fetch
 from greenroom.schemas.settings.setting_groups import Fetching
 from greenroom.schemas.settings.settings import Settings
 
-FETCH_SECONDS = 20.0
-"""Time limit for all files of one request, in seconds."""
+FETCH_SECONDS = 20.0  # Time limit for all files of one request, in seconds
 MAX_REDIRECTS = 3
-MAX_ADDRESSES = 64
-"""Largest number of files to fetch for one request."""
+MAX_ADDRESSES = 64  # Largest number of files to fetch for one request
 
 _AT_ONCE = 64
 _AT_ONCE_OF_A_REQUEST = 4
@@ -154,7 +152,6 @@ class _Fetching:
     async def _get(
         self, target: httpx2.URL, field: str | None, context: ssl.SSLContext, network: GuardedNetwork
     ) -> bytes | str:
-        """Return the content of a file, or the location that its URL redirects to."""
         pool = httpcore2.AsyncConnectionPool(
             ssl_context=context, max_connections=1, max_keepalive_connections=0, network_backend=network
         )

@@ -12,14 +12,10 @@ from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImageDe
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.settings.setting_groups import MEGABYTE
 
-MAX_FILE_BYTES = 20 * MEGABYTE
-"""Size limit of one image, document or recording, in bytes."""
-MAX_TOTAL_BYTES = 50 * MEGABYTE
-"""Size limit of all files of a request, in bytes."""
-MAX_URL = 8_192
-"""Longest URL of a file, in characters."""
-MAX_NAME = 255
-"""Characters of a file name that are kept."""
+MAX_FILE_BYTES = 20 * MEGABYTE  # Size limit of one image, document or recording, in bytes
+MAX_TOTAL_BYTES = 50 * MEGABYTE  # Size limit of all files of a request, in bytes
+MAX_URL = 8_192  # Longest URL of a file, in characters
+MAX_NAME = 255  # Characters of a file name that are kept
 
 DETAILS = get_args(ImageDetail)
 
@@ -251,8 +247,7 @@ def _not_base64(text: str, why: str, field: str) -> ProblemError:
     return invalid(f"`{field}` is not valid base64: {why}.", field)
 
 
-_LONGEST_HEAD = 256
-"""Limit on the characters before the comma; a media type with parameters has some forty."""
+_LONGEST_HEAD = 256  # Limit on the characters before the comma; a media type with parameters has some forty
 
 
 @attrs.frozen
@@ -293,8 +288,7 @@ MediaKind = Literal["image", "document", "recording"]
 IMAGE_TYPES = ("image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp", "image/heic", "image/heif")
 DOCUMENT_TYPES = ("application/pdf",)
 RECORDING_TYPES = ("audio/wav", "audio/x-wav", "audio/wave", "audio/mpeg", "audio/mp3")
-RECORDING_FORMATS = ("wav", "mp3")
-"""Recording formats by OpenAI's names."""
+RECORDING_FORMATS = ("wav", "mp3")  # Recording formats by OpenAI's names
 
 
 def kind_of_type(media_type: str) -> MediaKind | None:

@@ -32,8 +32,7 @@ from greenroom.schemas.protocols.download_protocol import (
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.wire.ollama import OLLAMA, DeleteRequest, PullRequest, ShowRequest
 
-API_VERSION = "0.13.0"
-"""Version of Ollama whose API is implemented; clients refuse old ones."""
+API_VERSION = "0.13.0"  # Version of Ollama whose API is implemented; clients refuse old ones
 
 _FIXED = "models come from the hub, and stay as they are"
 NOT_SERVED = {
@@ -96,8 +95,7 @@ _SUFFIX = "{# .Suffix #}"
 """Mark by which Continue knows models that take a suffix, a comment in Jinja."""
 
 _NEVER = "9999-12-31T23:59:59Z"
-_LATEST = 253_402_300_799
-"""The same as Unix time: durations of `keep_alive` may be longer."""
+_LATEST = 253_402_300_799  # The same as Unix time: durations of `keep_alive` may be longer
 
 
 def tagged(model: ModelDescription) -> dict[str, Any]:

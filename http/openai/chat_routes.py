@@ -295,8 +295,7 @@ def _unknown_kind(field: str) -> ProblemError:
     return invalid(f"`{field}` must be 'function' or 'custom'.", field, "unsupported_parameter")
 
 
-SHOWN_BY: tuple[Role, ...] = ("user", "tool")
-"""Roles whose messages may contain more than text."""
+SHOWN_BY: tuple[Role, ...] = ("user", "tool")  # Roles whose messages may contain more than text
 
 
 def content_parts(

@@ -143,10 +143,8 @@ def _unstored(response: Response) -> Response:
     return response
 
 
-MOST = 1_000
-"""Most rows of a page."""
-_POLL = 0.25
-"""Seconds between checks for new rows; a wake-up for each row would slow the requests down."""
+MOST = 1_000  # Most rows of a page
+_POLL = 0.25  # Seconds between checks for new rows; a wake-up for each row would slow the requests down
 
 
 def audit_routes(services: RouteServices) -> Blueprint:

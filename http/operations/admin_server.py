@@ -111,8 +111,7 @@ def _problems(pool: PoolStatus, store: StoreStatus) -> list[str]:
 
 
 _UNSET: SettingSource = "default"
-SECRET_VARIABLES = ("HF_TOKEN",)
-"""Secrets that other libraries read from the environment."""
+SECRET_VARIABLES = ("HF_TOKEN",)  # Secrets that other libraries read from the environment
 
 
 def settings_routes(services: RouteServices) -> Blueprint:
@@ -167,8 +166,7 @@ def reload_routes(services: RouteServices) -> Blueprint:
     return routes
 
 
-_POLL = 0.25
-"""Seconds between checks for new lines; a wake-up for each would slow down the threads that log."""
+_POLL = 0.25  # Seconds between checks for new lines; a wake-up for each would slow down the threads that log
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -278,8 +276,7 @@ def _log_query(args: Any) -> LogQuery:
     return LogQuery(min(int(lines), LINES), _BOOLEANS[follow])
 
 
-HEARTBEAT = 10.0
-"""Seconds of silence after which a comment is sent, so that proxies and clients see life."""
+HEARTBEAT = 10.0  # Seconds of silence after which a comment is sent, so that proxies and clients see life
 
 
 class EventBody(ResponseBody):

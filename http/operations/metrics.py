@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     ValueFamily = CounterMetricFamily | GaugeMetricFamily
 
 
-SHARED_SECONDS = 1.0
-"""Seconds for which all scrapers get the same text."""
+SHARED_SECONDS = 1.0  # Seconds for which all scrapers get the same text
 
 
 class MetricsPage:
@@ -82,8 +81,7 @@ def metrics_route(refs: ActorRefs, requests: HttpRequests) -> Blueprint:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-VLLM_REASONS = {"cancelled": "abort"}
-"""Finish reasons that vLLM has under another name."""
+VLLM_REASONS = {"cancelled": "abort"}  # Finish reasons that vLLM has under another name
 
 
 @attrs.frozen
@@ -298,8 +296,7 @@ def _version() -> str:
     return version("greenroom")
 
 
-OTHER = "other"
-"""Label of what is not in the table of routes: unknown paths, and methods that no route has."""
+OTHER = "other"  # Label of what is not in the table of routes: unknown paths, and methods that no route has
 
 _METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 

@@ -84,12 +84,10 @@ def _response(file: SiteFile) -> Response:
     return response
 
 
-SITE = Path(__file__).parent / "site"
-"""Folder of the files that browsers ask for."""
+SITE = Path(__file__).parent / "site"  # Folder of the files that browsers ask for
 COMPRESSED = Path(__file__).parent / "compressed"
 """Folder of the same files under the same names with `.gz`: `make pages` writes them."""
-INDEX = "index.html"
-"""Name of the document that loads all others."""
+INDEX = "index.html"  # Name of the document that loads all others
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

@@ -26,8 +26,7 @@ from greenroom.http.process.exit_status import ExitStatus, print_problem, status
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 
-CLOSE_SECONDS = 5.0
-"""Time limit for a command's models and threads to end, in seconds."""
+CLOSE_SECONDS = 5.0  # Time limit for a command's models and threads to end, in seconds
 FORCED_END_SECONDS = CLOSE_SECONDS + 2.0
 """Seconds from the first signal to the end of a process whose main thread is stuck, e.g. on a full pipe."""
 

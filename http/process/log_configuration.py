@@ -321,10 +321,8 @@ def _takes_more(descriptor: int, seconds: float) -> bool:
     return bool(poll.poll(1000 * seconds))
 
 
-LINES = 1_000
-"""Number of lines that are kept."""
-LONGEST = 8_192
-"""Bytes of the longest line; of a longer one, only the main fields are kept, each cut."""
+LINES = 1_000  # Number of lines that are kept
+LONGEST = 8_192  # Bytes of the longest line; of a longer one, only the main fields are kept, each cut
 _MAIN = ("timestamp", "level", "event", "actor", "model", "request_id", "exception")
 
 
@@ -368,5 +366,4 @@ def _encoded(event: dict[str, Any]) -> bytes:
         return json.dumps({"event": repr(event)[:_CUT]}).encode("ascii")
 
 
-LOG_RING = LogRing()
-"""The ring of this process, which `configure_logging` fills."""
+LOG_RING = LogRing()  # The ring of this process, which `configure_logging` fills

@@ -23,11 +23,9 @@ from greenroom.schemas.problems import invalid
 from greenroom.schemas.stored import EVERYBODY
 from greenroom.schemas.wire.responses_items import MAX_ENCRYPTED_CONTENT, NOTE, Item, ResolvedItem
 
-KEPT_TURNS = 16_384
-"""Limit of the last turns kept verbatim, in characters of JSON: some 4,000 tokens."""
+KEPT_TURNS = 16_384  # Limit of the last turns kept verbatim, in characters of JSON: some 4,000 tokens
 
-SUMMARY_TOKENS = 2_048
-"""Limit of a summary in tokens."""
+SUMMARY_TOKENS = 2_048  # Limit of a summary in tokens
 
 _SUMMARY_SHARE = 8
 _TURNS_SHARE = 4
@@ -192,10 +190,8 @@ def is_instruction(item: JsonObject) -> bool:
 # no random number: a text has one ciphertext per key, and repeated reads of a response return the same
 # bytes.
 
-KEY_BYTES = 32
-"""Length of a key in bytes: half of it authenticates, half of it encrypts."""
-MAX_DECRYPTED = 64 << 20
-"""Largest decompressed text, in bytes."""
+KEY_BYTES = 32  # Length of a key in bytes: half of it authenticates, half of it encrypts
+MAX_DECRYPTED = 64 << 20  # Largest decompressed text, in bytes
 
 _VERSION = "gr1_"
 

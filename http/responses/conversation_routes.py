@@ -29,8 +29,7 @@ from greenroom.schemas.stored import ItemPage, StoredConversation
 from greenroom.schemas.wire.responses_items import RESPONSES
 from greenroom.schemas.wire.responses_requests import AddItemsRequest, CreateRequest, UpdateRequest
 
-MAX_QUERY = 512
-"""Most characters of a search; titles are no longer (OpenAI's limit of metadata)."""
+MAX_QUERY = 512  # Most characters of a search; titles are no longer (OpenAI's limit of metadata)
 
 
 @attrs.frozen

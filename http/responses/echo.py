@@ -12,8 +12,7 @@ from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING, ReasoningParam, ResponseRequest
 
-MAX_ECHO = 4_000_000
-"""Limit of the echo in bytes; every lifecycle event of a response contains it."""
+MAX_ECHO = 4_000_000  # Limit of the echo in bytes; every lifecycle event of a response contains it
 LONGEST = {"safety_identifier": 128, "prompt_cache_key": 1_024, "user": 1_024}
 """Length limits in characters, by member."""
 

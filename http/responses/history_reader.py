@@ -160,8 +160,7 @@ def _too_long() -> ProblemError:
     return ProblemError(Problem(400, "context_length_exceeded", detail, "truncation"))
 
 
-LONGEST_ID = 256
-"""Length limit of ids in characters; nothing stored has a longer one."""
+LONGEST_ID = 256  # Length limit of ids in characters; nothing stored has a longer one
 
 
 def is_id(text: str) -> bool:

@@ -17,8 +17,7 @@ from greenroom.http.encoding.problem_documents import error_object, problem_head
 from greenroom.http.transport.web_socket import Part
 from greenroom.schemas.problems import Problem, ProblemError
 
-MAX_WAITING = 16
-"""Limit of messages that wait while one is answered."""
+MAX_WAITING = 16  # Limit of messages that wait while one is answered
 PIECE_BYTES = 64 * 1024
 """Size in bytes up to which parts of a message are merged: a client may send it byte by byte."""
 

@@ -34,8 +34,7 @@ _OF_ANOTHER_REQUEST = (
 )
 """Headers of the handshake that do not apply to a message."""
 _OF_SOCKETS = "sec-websocket-"
-_COPIES = 2
-"""Copies of an unsent event in memory: as a message, and in its frame."""
+_COPIES = 2  # Copies of an unsent event in memory: as a message, and in its frame
 
 
 class PostedMessage:
@@ -157,10 +156,8 @@ class PostedMessage:
 
 
 CREATE = "response.create"
-STATE = "socket_request"
-"""Key in the state of a request's scope."""
-MAX_LANE = 64
-"""Length limit of a lane's name in characters."""
+STATE = "socket_request"  # Key in the state of a request's scope
+MAX_LANE = 64  # Length limit of a lane's name in characters
 
 
 @attrs.define
@@ -221,10 +218,8 @@ def socket_request() -> SocketRequest | None:
 
 MAX_LENGTH = 64 << 20
 """Limit of all histories of a process, in characters; the least recently used are evicted."""
-ITEM_LENGTH = 256
-"""Overhead of an item, counted in characters."""
-MAX_LANES = 16
-"""Limit of lanes per socket whose latest response is kept."""
+ITEM_LENGTH = 256  # Overhead of an item, counted in characters
+MAX_LANES = 16  # Limit of lanes per socket whose latest response is kept
 
 
 @attrs.frozen

@@ -56,8 +56,7 @@ from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, 
 from greenroom.schemas.stored import StoredResponse
 
 DONE = b"data: [DONE]\n\n"
-PADDING = 16
-"""Multiple of characters to which deltas of an obfuscated stream are padded."""
+PADDING = 16  # Multiple of characters to which deltas of an obfuscated stream are padded
 
 
 class ResponseStream(TellsNews):

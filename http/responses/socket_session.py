@@ -40,8 +40,7 @@ from greenroom.schemas.stored import StoredItem, StoredTurn, Turns
 
 log = get_logger(actor="http")
 
-UNSENT_BYTES = 8 * MEGABYTE
-"""Bytes that the unsent events of all sockets may take together."""
+UNSENT_BYTES = 8 * MEGABYTE  # Bytes that the unsent events of all sockets may take together
 
 
 @attrs.frozen

@@ -220,8 +220,7 @@ def _written(choice: CollectedChoice) -> str:
 
 
 _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
-_LONGEST_NUMBER = 15
-"""Limit of digits; no stream has so many events."""
+_LONGEST_NUMBER = 15  # Limit of digits; no stream has so many events
 
 
 @attrs.frozen

@@ -133,8 +133,7 @@ TABLES: dict[str, type] = {
 }
 """Names of settings that are tables of tables, with the class of the inner ones."""
 
-IN_FILE = {"model_settings": "model"}
-"""Names of such settings in the settings file."""
+IN_FILE = {"model_settings": "model"}  # Names of such settings in the settings file
 
 FORM = "NAME:SETTING=VALUE"
 _NOUNS: dict[type, str] = {ModelSettings: "a model", Profile: "a profile", ToolServer: "an MCP server"}

@@ -104,8 +104,7 @@ class Silence:
 
 VARIABLE = "GREENROOM_CHILD"
 """Variable through which a supervising parent tells its child what it has inherited."""
-_FIRST_DESCRIPTOR = 3
-"""First of systemd's descriptors (`SD_LISTEN_FDS_START` in sd_listen_fds(3))."""
+_FIRST_DESCRIPTOR = 3  # First of systemd's descriptors (`SD_LISTEN_FDS_START` in sd_listen_fds(3))
 
 
 @attrs.frozen

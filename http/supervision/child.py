@@ -16,8 +16,7 @@ from greenroom.http.process.exit_status import Restart, restart_after
 from greenroom.http.supervision.beat import ParentLink, Silence, SilenceLimits, parse_beat, variables_for
 
 _READ_BYTES = 65536
-_LONGEST_LINE = 65536
-"""Bytes without a newline after which a line is given up."""
+_LONGEST_LINE = 65536  # Bytes without a newline after which a line is given up
 
 
 class Child:
@@ -110,12 +109,10 @@ class Child:
         return read
 
 
-STABLE_SECONDS = 60.0
-"""Seconds of service after which earlier deaths are forgotten."""
+STABLE_SECONDS = 60.0  # Seconds of service after which earlier deaths are forgotten
 SERVED_DELAYS = (0.0, 0.25, 0.5, 1.0)
 """Seconds before a restart, for the first and later deaths in a row of servers that had begun to serve."""
-LONGEST_DELAY = 30.0
-"""Longest time before a restart of a server that dies before it serves, in seconds."""
+LONGEST_DELAY = 30.0  # Longest time before a restart of a server that dies before it serves, in seconds
 
 
 @attrs.frozen

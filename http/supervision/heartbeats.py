@@ -112,8 +112,7 @@ class ParentPipe:
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-_WATCHDOG_SHARE = 3
-"""Signs of life within systemd's limit."""
+_WATCHDOG_SHARE = 3  # Signs of life within systemd's limit
 
 
 class Watchers:

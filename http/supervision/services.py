@@ -171,13 +171,10 @@ def _quoted(text: str) -> str:
 
 
 DESCRIPTION = "Greenroom, an inference server for MLX models"
-RESTART_SECONDS = 30
-"""Seconds before the system starts a supervising parent again that has failed."""
-OPEN_FILES = 4096
-"""Wanted limit of open files: connections and sharded weights."""
+RESTART_SECONDS = 30  # Seconds before the system starts a supervising parent again that has failed
+OPEN_FILES = 4096  # Wanted limit of open files: connections and sharded weights
 
-_SYSTEM_RESERVE = 5
-"""Seconds beyond the parent's own time limit after which the system kills it."""
+_SYSTEM_RESERVE = 5  # Seconds beyond the parent's own time limit after which the system kills it
 _VARIABLES = ("HF_HOME", "HF_HUB_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE")
 SECRET_VARIABLES = (KEY_VARIABLE, SERVER_KEY_VARIABLE)
 _USER_FOLDERS = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")

@@ -29,10 +29,8 @@ from greenroom.http.transport.bound_sockets import bind_sockets, remove_paths, u
 from greenroom.schemas.settings.setting_groups import LogFormat, LogLevel
 from greenroom.schemas.settings.settings import Settings
 
-STOP_RESERVE = 5.0
-"""Seconds beyond the server's own time limit after which a shutdown is forced."""
-START_PAUSE = 5.0
-"""Seconds before another try to start a server that could not be started at all."""
+STOP_RESERVE = 5.0  # Seconds beyond the server's own time limit after which a shutdown is forced
+START_PAUSE = 5.0  # Seconds before another try to start a server that could not be started at all
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
@@ -220,8 +218,7 @@ def _shown(sock: socket.socket, scheme: str) -> str:
     return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
-_LONGEST_LINE = 4000
-"""Bytes of a line that a pipe takes without waiting, once it takes any (PIPE_BUF)."""
+_LONGEST_LINE = 4000  # Bytes of a line that a pipe takes without waiting, once it takes any (PIPE_BUF)
 _LEVELS = ("debug", "info", "warning", "error")
 
 

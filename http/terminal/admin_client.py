@@ -25,8 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_URL = "http://localhost:8000"
 CONNECT_SECONDS = 10.0
-_STATUS_SECONDS = 5.0
-"""Time limit of a whole answer, which another program may send a byte at a time."""
+_STATUS_SECONDS = 5.0  # Time limit of a whole answer, which another program may send a byte at a time
 _STATUS_BYTES = 1_000_000
 
 

@@ -135,10 +135,8 @@ def _print_ranked(ranked: list[tuple[Line, float]]) -> bool:
     return True
 
 
-MAX_LINES = 1_024
-"""Largest number of texts per request."""
-MAX_CHARACTERS = 4_000_000
-"""Characters at which a request takes no further texts."""
+MAX_LINES = 1_024  # Largest number of texts per request
+MAX_CHARACTERS = 4_000_000  # Characters at which a request takes no further texts
 
 
 @attrs.frozen

@@ -14,8 +14,7 @@ import httpx2
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.listen_address import UNIX
 
-_SECONDS = 5.0
-"""Seconds in which a server on this machine says which models it has."""
+_SECONDS = 5.0  # Seconds in which a server on this machine says which models it has
 
 
 @attrs.frozen

@@ -18,8 +18,7 @@ from greenroom.schemas.models.capabilities import ProbedCapabilities, findings_o
 from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
 from greenroom.schemas.protocols.pool_protocol import PoolMessage, Probed, ProbeModel, ProbeProgress
 
-_LINE_SECONDS = 10.0
-"""Seconds between two lines in a pipe."""
+_LINE_SECONDS = 10.0  # Seconds between two lines in a pipe
 
 _WAITING = "another process fetches the same model; waiting for it"
 

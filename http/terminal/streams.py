@@ -113,8 +113,7 @@ def _decoded(data: bytes, place: str) -> str:
         raise click.UsageError(f"{place} is not UTF-8 from byte {error.start} on") from error
 
 
-STDOUT = Path("-")
-"""Path that stands for standard output, as in other programs."""
+STDOUT = Path("-")  # Path that stands for standard output, as in other programs
 
 
 @contextmanager

@@ -33,14 +33,11 @@ from greenroom.schemas.settings.settings import Settings
 
 log = get_logger(actor="http")
 
-MAX_HEAD_BYTES = 64 * 1024
-"""Limit on the head of a request, in bytes (notes/http.md)."""
+MAX_HEAD_BYTES = 64 * 1024  # Limit on the head of a request, in bytes (notes/http.md)
 NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 """Errors of a system without a descriptor or memory for another connection."""
-DRAIN_INTERVAL = 0.1
-"""Polling interval of a shutdown, in seconds."""
-DRAIN_LINGER = 0.3
-"""Seconds that idle clients get to notice the shutdown."""
+DRAIN_INTERVAL = 0.1  # Polling interval of a shutdown, in seconds
+DRAIN_LINGER = 0.3  # Seconds that idle clients get to notice the shutdown
 
 
 async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
@@ -227,14 +224,11 @@ def _config(settings: Settings, responses: ClosingResponses, web_sockets: WebSoc
     return config
 
 
-SPARE_LINGER = 0.05
-"""Seconds that a client on the spare descriptor may take: others wait for it."""
-RETRY = 0.1
-"""Seconds until the next attempt if the system cannot even accept a connection to refuse it."""
+SPARE_LINGER = 0.05  # Seconds that a client on the spare descriptor may take: others wait for it
+RETRY = 0.1  # Seconds until the next attempt if the system cannot even accept a connection to refuse it
 HEAD_WAIT = 0.05
 """Longest wait for the head of a refused request, in seconds; it tells the protocol of the error document."""
-CALM = 1.0
-"""Seconds without a refusal after which an episode is over."""
+CALM = 1.0  # Seconds without a refusal after which an episode is over
 
 
 class Refusals:
@@ -338,10 +332,8 @@ async def _read_head(stream: SocketStream, seconds: float) -> bytes:
     return head
 
 
-FILES = 256
-"""Descriptors reserved for other uses: weight files, cache blocks, pipes, logs."""
-REFUSALS = 32
-"""Largest number of connections beyond the limit that are refused concurrently."""
+FILES = 256  # Descriptors reserved for other uses: weight files, cache blocks, pipes, logs
+REFUSALS = 32  # Largest number of connections beyond the limit that are refused concurrently
 
 
 def needed_descriptors(max_connections: int) -> int:
@@ -395,8 +387,7 @@ class SpareDescriptor:
 PROBE_PATHS = ("/health", "/livez", "/readyz")
 """Paths of health probes, which arrive every few seconds and are logged at debug."""
 
-_OF_STRANGERS = (401, 429)
-"""Statuses of requests without a valid key, whose line tells where they come from."""
+_OF_STRANGERS = (401, 429)  # Statuses of requests without a valid key, whose line tells where they come from
 
 
 class ServerLog(Logger):

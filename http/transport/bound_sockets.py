@@ -18,13 +18,10 @@ from greenroom.schemas.settings.settings import Settings
 if TYPE_CHECKING:
     import trio
 
-_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)
-"""Errors of a machine without ::1."""
-_FREE_PORTS = 16
-"""Attempts to find a port that is free on both loopback addresses."""
+_NO_IPV6 = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPORT)  # Errors of a machine without ::1
+_FREE_PORTS = 16  # Attempts to find a port that is free on both loopback addresses
 _PROBE_SECONDS = 1.0
-_BACKLOG = 0xFFFF
-"""Longest queue of connections; the system takes the longest that it allows."""
+_BACKLOG = 0xFFFF  # Longest queue of connections; the system takes the longest that it allows
 
 Warn = Callable[..., None]
 """Function that logs an event with its fields as a warning."""

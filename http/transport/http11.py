@@ -33,8 +33,7 @@ log = get_logger(actor="http")
 
 MAX_AHEAD = 256 * 1024
 """Bytes that a client may send ahead of a response; with more, the connection closes after that response."""
-MAX_HEADERS = 256
-"""Limit on header fields: within `MAX_HEAD_BYTES`, a head could have 20,000 short ones."""
+MAX_HEADERS = 256  # Limit on header fields: within `MAX_HEAD_BYTES`, a head could have 20,000 short ones
 
 
 class ServerConfig(Config):

@@ -18,11 +18,9 @@ from werkzeug.datastructures import Headers
 
 from greenroom.http.encoding.problem_documents import AnswerCutError
 
-TURN_BYTES = 64 * 1024
-"""Bytes of a body that are passed on per turn; smaller bodies wait for no turn."""
+TURN_BYTES = 64 * 1024  # Bytes of a body that are passed on per turn; smaller bodies wait for no turn
 
-ANSWERED = "answered"
-"""Key in the state of a scope, true once the end of the response is sent."""
+ANSWERED = "answered"  # Key in the state of a scope, true once the end of the response is sent
 
 _TURN: trio.lowlevel.RunVar[trio.Lock] = trio.lowlevel.RunVar("upload_turn")
 
@@ -103,8 +101,7 @@ async def _wait_for_turn() -> None:
         await trio.lowlevel.checkpoint()
 
 
-HELD_BYTES = 256 * 1024
-"""Unread bytes of a body at which the socket is no longer read."""
+HELD_BYTES = 256 * 1024  # Unread bytes of a body at which the socket is no longer read
 
 ASK_FOR_BODY = "ask_for_body"
 """Key in the state of a scope, of the function that asks a waiting client for its body."""

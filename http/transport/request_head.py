@@ -95,8 +95,7 @@ class ClosingResponses:
         return closing_response(problem, self.error_shapes(path, headers), with_body, request_id)
 
 
-NO_RECORDS = ClosingResponses()
-"""Plain responses, of which no record is kept."""
+NO_RECORDS = ClosingResponses()  # Plain responses, of which no record is kept
 
 
 def closing_response(

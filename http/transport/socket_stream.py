@@ -12,10 +12,8 @@ from quart.wrappers.response import ResponseBody
 
 from greenroom.http.encoding.problem_documents import AnswerCutError
 
-SEND_TIMEOUT = 60.0
-"""Time limit for a client to accept one write of up to `PIECE_BYTES`, in seconds."""
-STALL_TIME = 1.0
-"""Seconds without progress of a write after which a shutdown no longer waits for the client."""
+SEND_TIMEOUT = 60.0  # Time limit for a client to accept one write of up to `PIECE_BYTES`, in seconds
+STALL_TIME = 1.0  # Seconds without progress of a write after which a shutdown no longer waits for the client
 
 
 class SocketStream:
@@ -131,10 +129,8 @@ class SocketStream:
             raise trio.BrokenResourceError("the client takes too little")
 
 
-PIECE_BYTES = 256 * 1024
-"""Bytes of a response that are passed to the socket at a time."""
-GRACE = 60.0
-"""Seconds that every client gets before a minimum rate applies."""
+PIECE_BYTES = 256 * 1024  # Bytes of a response that are passed to the socket at a time
+GRACE = 60.0  # Seconds that every client gets before a minimum rate applies
 LEAST_RATE = 64 * 1024
 """Minimum average rate after that, in bytes per second: unsent responses use up a shared memory budget."""
 

@@ -15,8 +15,7 @@ from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import Settings
 
-HANDSHAKE_SECONDS = 5.0
-"""Seconds in which a client has to complete its handshake."""
+HANDSHAKE_SECONDS = 5.0  # Seconds in which a client has to complete its handshake
 _READ_BYTES = 64 * 1024
 
 T = TypeVar("T")

@@ -18,14 +18,12 @@ from wsproto.utilities import generate_accept_token
 from greenroom.http.transport.request_head import ClosingResponses, client_of
 from greenroom.schemas.problems import Problem
 
-PARTS_AHEAD = 4
-"""Limit on unread message parts, beyond which the socket is not read."""
+PARTS_AHEAD = 4  # Limit on unread message parts, beyond which the socket is not read
 EVENTS_AT_ONCE = 8
 """Frames to process before other connections run: the smallest has six bytes, and many may send them."""
 _FINAL_TEXT = 0x81
 _SHORT, _MEDIUM = 126, 1 << 16
-_KEY_LENGTH = 24
-"""Length of 16 bytes in base64."""
+_KEY_LENGTH = 24  # Length of 16 bytes in base64
 
 
 @attrs.frozen
@@ -182,11 +180,9 @@ def _is_key(headers: Headers) -> bool:
 # An empty frame is six bytes for its sender, but some function calls for the server: a few megabytes of them
 # would keep it busy for minutes.
 
-_MOST = 500.0
-"""Frames that may come at once."""
+_MOST = 500.0  # Frames that may come at once
 _PER_SECOND = 100.0
-_PAID_BYTES = 64
-"""Bytes of payload that pay for a frame."""
+_PAID_BYTES = 64  # Bytes of payload that pay for a frame
 
 
 class FrameBudget:

@@ -257,7 +257,6 @@ def _refused(shown: str, value: Any, metadata: Mapping[str, Any]) -> Exception:
 
 
 def _quoted(value: Any) -> str:
-    """Return a shortened representation of a client's value for an error message."""
     if isinstance(value, int) and value.bit_length() > 256:
         return "an enormous integer"
     if isinstance(value, list | tuple | dict) and len(value) > 16:

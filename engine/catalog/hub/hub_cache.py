@@ -84,7 +84,6 @@ def _weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _snapshots(root: Path) -> Iterator[Path]:
-    """Yield snapshot folders, starting with the one that `main` refers to."""
     try:
         main = read_regular(root / "refs" / "main", _MAX_REFERENCE_BYTES).decode("ascii").strip()
         if re.fullmatch(r"[0-9a-fA-F]{1,64}", main):

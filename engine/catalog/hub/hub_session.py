@@ -18,8 +18,7 @@ from huggingface_hub import constants
 from huggingface_hub.errors import OfflineModeIsEnabled
 from huggingface_hub.utils import get_session
 
-MOST_BYTES = 32 << 20
-"""Bytes of all answers of one session: a list of 50,000 files has about 25 MB."""
+MOST_BYTES = 32 << 20  # Bytes of all answers of one session: a list of 50,000 files has about 25 MB
 _SILENCE = {"connect": 10.0, "read": 30.0, "write": 30.0, "pool": 30.0}
 """Longest waits for a sign of the hub, in seconds."""
 

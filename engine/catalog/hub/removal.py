@@ -163,7 +163,6 @@ def _elsewhere(model: str, path: Path) -> ProblemError:
 
 
 def _size(folder: Path) -> int:
-    """Return the bytes of the files in a folder; links count nothing."""
     total = 0
     for path, _, names in os.walk(folder):
         for name in names:

@@ -14,8 +14,7 @@ from greenroom.engine.catalog.hub.hub_cache import HUB_ID, find_cached_model, hu
 from greenroom.schemas.problems import Problem, ProblemError, unknown_to_hub
 from greenroom.schemas.protocols.download_protocol import FoundModel
 
-LISTING_SECONDS = 60.0
-"""Longest wait for the hub's list of files."""
+LISTING_SECONDS = 60.0  # Longest wait for the hub's list of files
 _HUB = "https://huggingface.co"
 _MOST_FILES = 5_000
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
@@ -170,8 +169,7 @@ def _shown(path: str) -> str:
     return "".join(each if each.isprintable() else "?" for each in str(path)[:80])
 
 
-_LONGEST_REASON = 400
-"""Characters of a reason that the hub or a library has worded."""
+_LONGEST_REASON = 400  # Characters of a reason that the hub or a library has worded
 
 
 def describe_failure(error: Exception, source: str) -> str:
@@ -227,8 +225,7 @@ def _first_line(error: BaseException) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in line) or type(error).__name__
 
 
-SEARCH_SECONDS = 30.0
-"""Time limit of a search."""
+SEARCH_SECONDS = 30.0  # Time limit of a search
 
 
 def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:

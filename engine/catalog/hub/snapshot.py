@@ -25,8 +25,7 @@ from greenroom.engine.catalog.model_files import limit_of, read_optional
 from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
 
-_LAST = "config.json"
-"""The file without which a snapshot counts as incomplete; it is linked last."""
+_LAST = "config.json"  # The file without which a snapshot counts as incomplete; it is linked last
 
 
 class SnapshotFolder:

@@ -18,8 +18,7 @@ from greenroom.engine.sound.speech.abilities import SpeechAbilities, kokoro_voic
 from greenroom.engine.sound.speech.speech_adapter import REFERENCE_RATE, PreparedSpeech, Reference, Samples
 from greenroom.schemas.problems import ProblemError
 
-_INTERVAL = 0.32
-"""Seconds of audio per chunk, for models that stream."""
+_INTERVAL = 0.32  # Seconds of audio per chunk, for models that stream
 
 
 class AnySpeaker:
@@ -102,8 +101,7 @@ class KokoroSpeaker:
         return self._pipelines[language]
 
 
-_GROUP = 4
-"""Frames per evaluation: each evaluation costs a tenth of a small model's frame."""
+_GROUP = 4  # Frames per evaluation: each evaluation costs a tenth of a small model's frame
 
 _KEPT_VOICE_STATES = 16
 """Number of cached voice states, some megabytes each; the library computes them anew for every text."""

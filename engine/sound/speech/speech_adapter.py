@@ -23,8 +23,7 @@ from greenroom.schemas.problems import ProblemError, invalid
 
 _REFERENCE = "ref_audio"
 
-_LONGEST_SECONDS = 60
-"""Longest accepted recording in seconds; models use ten or twenty."""
+_LONGEST_SECONDS = 60  # Longest accepted recording in seconds; models use ten or twenty
 _SHORTEST_SECONDS = 0.5
 
 MAX_CHARACTERS = 16_384
@@ -201,8 +200,7 @@ class PreparedSpeech(SingleAnswerInput):
 
 log = get_logger(__name__)
 
-DEFAULT_VOICE = "default"
-"""Name that requests the model's default voice, like an absent `voice`."""
+DEFAULT_VOICE = "default"  # Name that requests the model's default voice, like an absent `voice`
 
 OPENAI_VOICES = frozenset(
     "alloy ash ballad cedar coral echo fable marin nova onyx sage shimmer verse".split()  # noqa: SIM905
@@ -280,8 +278,7 @@ LONGEST = 240
 take seconds before the first audio.
 """
 
-SHORTEST = 60
-"""Weight below which a sentence is joined with the next one: alone it would sound clipped."""
+SHORTEST = 60  # Weight below which a sentence is joined with the next one: alone it would sound clipped
 
 _END = re.compile(
     r"(?<=[.!?…])[\"'”’)\]»]*\s+"  # sentences in scripts that part words  # noqa: RUF001
@@ -334,7 +331,6 @@ def _sentences(text: str) -> Iterator[str]:
 
 
 def _fitting(sentence: str) -> Iterator[str]:
-    """Yield a sentence in parts within the limit: clauses, or else words, or else letters."""
     if weigh(sentence) <= LONGEST:
         yield sentence
         return
@@ -348,7 +344,6 @@ def _fitting(sentence: str) -> Iterator[str]:
 
 
 def _join(parts: list[str]) -> Iterator[str]:
-    """Yield groups of adjacent parts, as many as fit."""
     joined, weight = "", 0
     for part in parts:
         added = weigh(part) + 1

@@ -251,7 +251,6 @@ def _modules(code: type[Any]) -> Iterator[ModuleType]:
 
 
 def _codecs_of(module: ModuleType) -> Iterator[Any]:
-    """Yield the models among a module's variables."""
     import mlx.nn as nn
 
     return (value for value in vars(module).values() if isinstance(value, nn.Module))

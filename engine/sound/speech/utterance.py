@@ -164,8 +164,7 @@ class NotFiniteError(Exception):
     """Raised for audio with NaN or infinity: the weights are broken, or their precision is too low."""
 
 
-_SLOWEST = 0.5
-"""Lowest tempo one `atempo` filter supports; slower rates chain two."""
+_SLOWEST = 0.5  # Lowest tempo one `atempo` filter supports; slower rates chain two
 _BEHIND_SECONDS = 0.5
 """Seconds of silence appended at the end, so that the filter drops them instead of speech."""
 
@@ -254,7 +253,6 @@ class ChunkJoiner:
         return held
 
     def _fade_in(self, samples: Samples) -> Samples:
-        """Return the next samples of a piece, faded in at its beginning."""
         if self._position is None:
             return samples
         ramp = self._rising[self._position : self._position + len(samples)]

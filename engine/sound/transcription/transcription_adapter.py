@@ -136,8 +136,7 @@ class SinglePassTraits:
     parts: bool = False
 
 
-MOST_TOKENS = 448
-"""Limit of tokens per window: as many as Whisper's for a longer one."""
+MOST_TOKENS = 448  # Limit of tokens per window: as many as Whisper's for a longer one
 
 _NAMED = SinglePassTraits(("language",), "name", bounded=True)
 

@@ -145,7 +145,6 @@ class RunningTranscription:
     def _fill(
         self, reader: RecordingReader, clock: TimeBudget
     ) -> Generator[list[InferenceEvent], None, bool]:
-        """Read until a window can be cut; return whether any audio is left."""
         buffer = self._buffer
         while not buffer.is_ready:
             block = reader.read(clock.patience)

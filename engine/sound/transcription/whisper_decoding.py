@@ -16,11 +16,9 @@ from greenroom.engine.resources.fair_queue import TimeBudget
 from greenroom.schemas.problems import ProblemError, model_broken
 
 RATE = 16_000
-FRAME = 160
-"""Samples per column of the spectrogram."""
+FRAME = 160  # Samples per column of the spectrogram
 WINDOW_FRAMES = 3000
-_MARGIN = 480
-"""Samples of silence after a window, which its last columns overlap."""
+_MARGIN = 480  # Samples of silence after a window, which its last columns overlap
 _LOWEST_LOGPROB = -100.0
 
 

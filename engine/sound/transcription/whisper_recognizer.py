@@ -37,8 +37,7 @@ transcribe.
 _MOST_COMPRESSION = 2.4
 _LEAST_LOGPROB = -1.0
 _MOST_NO_SPEECH = 0.6
-_RESET_TEMPERATURE = 0.5
-"""Temperature above which a transcript is not used as context."""
+_RESET_TEMPERATURE = 0.5  # Temperature above which a transcript is not used as context
 
 
 class WhisperRecognizer:

@@ -21,8 +21,7 @@ _BEFORE_WORD = "\"'“¿([{-"
 _AFTER_WORD = "\"'.。,，!！?？:：”)]}、"  # noqa: RUF001
 _SENTENCE_ENDS = ".。!！?？"  # noqa: RUF001
 _LONGEST_USUAL = 0.7
-_MOST_HEADS = 16
-"""Limit of attention heads used; models that do not name their alignment heads have hundreds."""
+_MOST_HEADS = 16  # Limit of attention heads used; models that do not name their alignment heads have hundreds
 
 
 @attrs.define

@@ -358,7 +358,6 @@ class DiskFolder:
         return max(0, size + self._floor - self._free(self._home)) if self._floor else 0
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """Yield the time of last use, size and path of all models' files."""
         for model in _listed(self._all):
             if _MODEL.match(model.name) and model.is_dir(follow_symlinks=False):
                 for file in _listed(model.path):

@@ -31,11 +31,9 @@ from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
 
-_IDLE_TIMEOUT = 0.01
-"""Seconds that a step waits for the disk if there is nothing else to compute."""
+_IDLE_TIMEOUT = 0.01  # Seconds that a step waits for the disk if there is nothing else to compute
 
-_SCAN_TIMEOUT = 5.0
-"""Seconds that the first prompt waits for the scan of the folder."""
+_SCAN_TIMEOUT = 5.0  # Seconds that the first prompt waits for the scan of the folder
 
 
 @attrs.frozen
@@ -205,8 +203,7 @@ _SAMPLES = 4096
 _SAMPLE = 4096
 """Bytes per sample of a weight file; `_SAMPLES` evenly spaced ones are read, or all of a smaller file."""
 
-_COMPUTED_BY = ("mlx-lm", "mlx-vlm")
-"""Libraries whose version may change the computed tensors."""
+_COMPUTED_BY = ("mlx-lm", "mlx-vlm")  # Libraries whose version may change the computed tensors
 
 
 def fingerprint(folder: Path, settings: Settings, model: Any) -> str:

@@ -24,8 +24,7 @@ from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
 
-_LEFT_FREE = 16
-"""Divisor of the machine's memory that yields the bytes that nothing is held in."""
+_LEFT_FREE = 16  # Divisor of the machine's memory that yields the bytes that nothing is held in
 
 
 @attrs.frozen(eq=False)

@@ -22,8 +22,7 @@ LayerTensors = tuple[mx.array | None, ...]
 Packed scales and biases of quantized layers follow the tensors of the per-token layers.
 """
 
-_OWN = 2
-"""Number of unpacked arrays of a per-token layer: keys and values, or their quantized numbers."""
+_OWN = 2  # Number of unpacked arrays of a per-token layer: keys and values, or their quantized numbers
 
 _QUANTIZED = ("QuantizedCache", "BatchedQuantizedCache")
 _PER_TOKEN = ("KVCache", "BatchKVCache", *_QUANTIZED)
@@ -148,7 +147,6 @@ def _per_token_layers(cache: Cache) -> list[Any]:
 
 
 def _tensors_by_layer(cache: Cache, kv: LayerTensors) -> Iterator[Sequence[mx.array | None]]:
-    """Yield each per-token layer's part of `copy_kv`'s result, in the layer's own form."""
     quantized = [_class_name(layer) in _QUANTIZED for layer in _per_token_layers(cache)]
     end = _OWN * len(quantized)
     own = [kv[at : at + _OWN] for at in range(0, end, _OWN)]
@@ -208,8 +206,7 @@ def _class_name(layer: Any) -> str:
 # Each array is a device buffer of at least a page, and devices may limit the number of buffers. The scales
 # of one layer in a node of 32 tokens take only 1 kB.
 
-_HALF = TENSORS_PER_LAYER // 2
-"""Number of arrays for the keys of a layer, and likewise for its values."""
+_HALF = TENSORS_PER_LAYER // 2  # Number of arrays for the keys of a layer, and likewise for its values
 _SMALL = _HALF - 1
 """Number of arrays with scales and biases for the keys of a layer, and likewise for its values."""
 
@@ -264,7 +261,6 @@ def unpack(
 
 
 def _places(heads: Sequence[int], packed: Sequence[mx.array]) -> list[tuple[mx.array, slice]]:
-    """Return the packed array and head range of each joined tensor."""
     places: list[tuple[mx.array, slice]] = []
     arrays, first = list(packed), 0
     for count in heads:

@@ -252,8 +252,7 @@ def _is_in_tree(node: Node) -> bool:
 # Agents send side requests (titles, summaries) between two turns of a session. By recency alone, a few of
 # them would evict the session, whose next turn would then be computed from its beginning.
 
-_CREDIT = 2
-"""Tokens of other prompts that a prefix outlives, per token of its own length."""
+_CREDIT = 2  # Tokens of other prompts that a prefix outlives, per token of its own length
 
 _CONTINUED_CREDIT = 3
 """The same for a prefix that a later prompt has continued.
@@ -323,8 +322,7 @@ class RetentionPolicy:
         return kept
 
 
-_WIDTH = 4
-"""Bytes of a token id."""
+_WIDTH = 4  # Bytes of a token id
 
 
 def pack(tokens: Sequence[int]) -> bytes:

@@ -29,14 +29,12 @@ from greenroom.schemas.logs import get_logger
 
 log = get_logger()
 
-MIN_TOKENS = 32
-"""Least new tokens worth a file."""
+MIN_TOKENS = 32  # Least new tokens worth a file
 
 _FILE_BYTES = 32 * 1024 * 1024
 """Target size of a KV file in bytes; longer runs are split, which bounds the data waiting for the disk."""
 
-_MAX_PENDING = 256
-"""Most prefixes that may wait to be written; each costs only the memory of its tokens."""
+_MAX_PENDING = 256  # Most prefixes that may wait to be written; each costs only the memory of its tokens
 
 _EVALUATED_AFTER = 2
 """Steps after which a copy on the device is certainly done, so that reading it does not block."""
@@ -44,8 +42,7 @@ _EVALUATED_AFTER = 2
 _DOUBTFUL = 1024
 """Most files removed after a crash; older files are known to be good, since as many launches came after."""
 
-_MAX_FAILURES = 3
-"""Successive failed writes after which no more are tried."""
+_MAX_FAILURES = 3  # Successive failed writes after which no more are tried
 
 
 @attrs.frozen(eq=False)

@@ -191,17 +191,14 @@ class PrefixCache:
         return Restored(found.length, stored if tier is not None and tier.is_on_disk else 0)
 
 
-_MIN_TOKENS = 32
-"""Least new tokens worth a copy; fewer are recomputed as fast."""
+_MIN_TOKENS = 32  # Least new tokens worth a copy; fewer are recomputed as fast
 
 MIN_TOKENS_RUNNING = 256
 """Least new tokens of a prompt worth a copy before its answer ends, when everything is inserted anyway."""
 
-PART_BYTES = 16 * 1024 * 1024
-"""Least bytes of a prompt worth a copy before the prompt is complete."""
+PART_BYTES = 16 * 1024 * 1024  # Least bytes of a prompt worth a copy before the prompt is complete
 
-_CHECKPOINT_INTERVAL = 512
-"""Tokens between checkpoints within a prompt, except the first and the last."""
+_CHECKPOINT_INTERVAL = 512  # Tokens between checkpoints within a prompt, except the first and the last
 
 
 log = get_logger(__name__)

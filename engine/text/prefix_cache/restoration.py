@@ -83,8 +83,7 @@ class Restoration:
         self._steps.close()
 
 
-READ_TIMEOUT = 5.0
-"""Timeout in seconds for one block; a slower disk costs more than prefill."""
+READ_TIMEOUT = 5.0  # Timeout in seconds for one block; a slower disk costs more than prefill
 
 Reading = Future["HostTensors | None"]
 

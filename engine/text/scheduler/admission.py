@@ -26,14 +26,12 @@ from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError
 
-MAX_CHUNK_TOKENS = 2048
-"""Most prompt tokens in one prefill chunk."""
+MAX_CHUNK_TOKENS = 2048  # Most prompt tokens in one prefill chunk
 
 MAX_PASSED = 16
 """Entries that may pass one that does not fit into memory; then it is next, so that it does not starve."""
 
-_POLL_SECONDS = 0.02
-"""Seconds between two checks for free memory while only other models' sequences run."""
+_POLL_SECONDS = 0.02  # Seconds between two checks for free memory while only other models' sequences run
 
 log = get_logger(__name__)
 
@@ -250,8 +248,7 @@ def _fits_alone(sequence: Sequence, memory: KvMemory) -> bool:
 # A sequence of the client with the most rows is preempted: its cache is released, and it resumes later from
 # its own tokens. A sequence that does not fit even alone ends.
 
-MAX_RESERVED_TOKENS = 1024
-"""Most output tokens to reserve memory for in advance; few answers are longer."""
+MAX_RESERVED_TOKENS = 1024  # Most output tokens to reserve memory for in advance; few answers are longer
 
 
 class Preemption:

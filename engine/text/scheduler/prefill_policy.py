@@ -17,10 +17,8 @@ from greenroom.engine.text.sequence import Sequence
 from greenroom.schemas.events.events import PromptProgress
 
 _FIRST_CHUNK = 16
-_FIRST_CHUNK_IDLE = 256
-"""Tokens of a first chunk while costs are unknown."""
-_KNOWN_AFTER = 8
-"""Number of timed chunks after which a larger first chunk is safe."""
+_FIRST_CHUNK_IDLE = 256  # Tokens of a first chunk while costs are unknown
+_KNOWN_AFTER = 8  # Number of timed chunks after which a larger first chunk is safe
 _GROWTH = 2
 _SIMILAR = 2
 _SKIP_EVERY = 64

@@ -23,8 +23,7 @@ from greenroom.engine.text.scheduler.step_costs import PrefillChunk, StepCosts
 from greenroom.engine.text.sequence import Sequence, SequenceFailures
 from greenroom.schemas.events.events import PromptProgress
 
-_DISK_POLL = 0.01
-"""Seconds that a step waits for the disk if there is nothing else to compute."""
+_DISK_POLL = 0.01  # Seconds that a step waits for the disk if there is nothing else to compute
 
 
 class PrefillQueue:

@@ -14,13 +14,10 @@ from greenroom.engine.text.scheduler.step_costs import StepCosts
 from greenroom.engine.text.sequence import Awaited, Sequence, prefill_keys
 from greenroom.schemas.logs import get_logger
 
-FIRST_SLICE_BYTES = 16e6
-"""Size in bytes of the first copied slice of a prefix."""
-_GROWTH = 2
-"""Largest growth factor from one slice's bytes to the next."""
+FIRST_SLICE_BYTES = 16e6  # Size in bytes of the first copied slice of a prefix
+_GROWTH = 2  # Largest growth factor from one slice's bytes to the next
 
-_MAX_SLICE_MS = 100.0
-"""Most milliseconds of a slice beside running streams, however slow their steps are."""
+_MAX_SLICE_MS = 100.0  # Most milliseconds of a slice beside running streams, however slow their steps are
 
 
 log = get_logger(__name__)

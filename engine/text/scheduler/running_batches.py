@@ -267,7 +267,6 @@ class BatchPolicy:
 
 
 def _copied(one: Shape, other: Shape) -> int:
-    """Return the tokens, padding included, of the merged batch."""
     return (one[0] + other[0]) * max(one[1], other[1])
 
 

@@ -17,8 +17,7 @@ from greenroom.schemas.events.statistics import PhaseSeconds
 
 _DECAY = 0.97
 _PRIOR_WEIGHT = 1e-2
-_OUTLIER_CLIP = 3.0
-"""Largest ratio of measured to expected time at which a sample keeps its full weight."""
+_OUTLIER_CLIP = 3.0  # Largest ratio of measured to expected time at which a sample keeps its full weight
 
 
 class LinearCost:
