@@ -58,6 +58,7 @@ class KeysTable:
                     "models": json.dumps(caller.models),
                     "tools": json.dumps(caller.tools),
                     "downloads": caller.downloads,
+                    "mcp": json.dumps(caller.mcp),
                 },
             )
         return record
@@ -111,6 +112,7 @@ def record_of(row: Row | dict[str, Any]) -> KeyRecord:
         metrics=bool(row["metrics"]) if "metrics" in row.keys() else False,  # noqa: SIM118 (a Row)
         name=row["name"],
         downloads=bool(row["downloads"]) if "downloads" in row.keys() else False,  # noqa: SIM118
+        mcp=tuple(json.loads(row["mcp"])) if "mcp" in row.keys() else (),  # noqa: SIM118
     )
     return KeyRecord(
         row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])

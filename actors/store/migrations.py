@@ -176,6 +176,11 @@ def count_metadata(database: Database) -> None:
             database.execute(f"create trigger {name} after {event} on greenroom_{table} begin {counted}; end")
 
 
+def add_key_servers(database: Database) -> None:
+    """Add the MCP servers that chats of a key use."""
+    database.execute("alter table greenroom_keys add column mcp text not null default '[]'")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -194,6 +199,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "drop_copies": drop_copies,
     "drop_servers": drop_servers,
     "count_metadata": count_metadata,
+    "add_key_servers": add_key_servers,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

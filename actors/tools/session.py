@@ -88,7 +88,7 @@ class Session:
     def status(self) -> SessionStatus:
         names = tuple(tool.name for tool in self._tools or ())
         own, kind = self.figures, self.source.server.kind
-        figures = own.calls, own.failed, self.running, own.lost, self._error
+        figures = own.calls, own.failed, self.running, own.lost, own.error
         is_named = self.source.network is None
         return SessionStatus(self.source.label, kind, self._state, names, *figures, is_named)
 
@@ -135,6 +135,7 @@ class Session:
                 try:
                     self._tools = await self._bounded(self._all_tools(client))
                 except SessionFailed as error:
+                    self.figures.error = str(error)
                     log.warning("tool list lost", server=self.source.label, reason=str(error))
                     raise
                 self._listed_at = self._clock()

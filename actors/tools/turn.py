@@ -85,12 +85,18 @@ class LoopRules:
 
     def choice(self, turn: int, own: Mapping[str, OwnTool]) -> ToolChoice:
         """Return the choice of tools for a turn: what must be called, must be called once."""
-        choice = self._asked_choice
-        if turn == 1 and self._loop.required is not None:
-            names = tuple(name for name, tool in own.items() if tool.server == self._loop.required)
-            return ToolChoice("required", allowed=names) if names else choice
+        choice, chosen = self._asked_choice, self._loop.chosen
         if turn > 1 and self._is_used_up:
             return ToolChoice("none")
+        names = [
+            name for name, each in own.items() if chosen & {(each.server, each.name), (each.server, None)}
+        ]
+        if chosen and choice.allowed is None:
+            return ToolChoice("required", allowed=tuple(names)) if turn == 1 and names else choice
+        if choice.allowed is not None:
+            choice = attrs.evolve(choice, allowed=(*choice.allowed, *names))
+            if not choice.allowed:
+                return ToolChoice("none")
         if turn == 1 or choice.mode in ("auto", "none"):
             return choice
         return ToolChoice(allowed=choice.allowed)

@@ -119,7 +119,7 @@ class RequestConstraints:
 def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:
     """Return whether calls may need a grammar; building the grammar decides."""
     choice = chat.tool_choice
-    if not chat.tools or choice.mode == "none":
+    if not chat.tools or choice.mode == "none" or choice.allowed == ():
         return False
     limited = choice.mode != "auto" or choice.allowed is not None or not chat.parallel_tool_calls
     return limited or request.response_format is not None or any(tool.strict for tool in chat.tools)

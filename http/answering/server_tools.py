@@ -39,6 +39,15 @@ class ServerFinder:
         self._settings: Settings = services.settings_now
         self._known = self._settings.tool_servers
 
+    def usable(self) -> dict[str, bool]:
+        """Return the servers that the caller may use, and whether its chats use them if they name none."""
+        own = caller().mcp
+        return {
+            name: name in own if own else server.default
+            for name, server in self._known.items()
+            if _rights(name) is not None
+        }
+
     def of_settings(self, label: str, field: str, **limits: Any) -> ToolSource:
         """Return a server of the settings.
 
@@ -51,8 +60,7 @@ class ServerFinder:
         """
         server, rights = self._known.get(label), _rights(label)
         if server is None or rights is None:
-            usable = sorted(name for name in self._known if _rights(name) is not None)
-            what = ", ".join(usable) or "no MCP servers"
+            what = ", ".join(sorted(self.usable())) or "no MCP servers"
             detail = f"`{field}` is {label[:80]!r}, but this caller may use {what}."
             raise invalid(detail, field, "mcp_server_not_found")
         _check_sdk()
@@ -90,7 +98,7 @@ class ServerFinder:
         )
 
     def of_metadata(self, metadata: Any) -> ToolLoop | None:
-        """Return the servers that a chat's metadata names, or else those that are offered to every chat.
+        """Return the servers that a chat's metadata names, or else those of its key or of every chat.
 
         Args:
             metadata: Metadata of the request, unchecked; `mcp_servers` has names with commas between them.
@@ -101,8 +109,7 @@ class ServerFinder:
         named = metadata.get(SERVERS) if isinstance(metadata, Mapping) else None
         field = f"metadata.{SERVERS}"
         if named is None:
-            offered = [name for name, server in self._known.items() if server.default]
-            names = [name for name in offered if _rights(name) is not None]
+            names = [name for name, is_default in self.usable().items() if is_default]
         elif isinstance(named, str):
             names = [name.strip() for name in named.split(",") if name.strip()]
         else:
@@ -131,8 +138,11 @@ def _rights(label: str) -> tuple[str, ...] | None:
     """
     known = caller()
     named = [each.removeprefix(RIGHTS).partition("/") for each in known.tools if each.startswith(RIGHTS)]
+    found = tuple(tool or "*" for server, _, tool in named if fnmatchcase(label, server))
+    if found or label in known.mcp:
+        return found or ("*",)
     if known.tools:
-        return tuple(tool or "*" for server, _, tool in named if fnmatchcase(label, server)) or None
+        return None
     is_local = find_loopback_problem(request.headers, request.remote_addr) is None
     return ("*",) if is_local or (known.has_key and known.admin) else None
 

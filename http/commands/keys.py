@@ -57,6 +57,7 @@ def command() -> None:
 @click.argument("name")
 @click.option("--model", "models", multiple=True, metavar="MODEL", help="Model or pattern it may use.")
 @click.option("--tools", multiple=True, metavar="TOOL", help="Tool or pattern its requests may declare.")
+@click.option("--mcp", multiple=True, metavar="SERVER", help="MCP server whose tools its chats may call.")
 @click.option("--requests-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its requests.")
 @click.option("--tokens-per-minute", type=click.IntRange(1), metavar="N", help="Limit on its tokens.")
 @click.option("--concurrent", type=click.IntRange(1), metavar="N", help="Limit on its requests at once.")
@@ -205,7 +206,7 @@ def _line(key: Mapping[str, Any], now: float) -> str:
     elif key["expires"] is not None:
         state = f"{'expired' if key['expires'] <= now else 'until'} {_day(key['expires'])}"
     rights = [right for right in ("admin", "downloads", "metrics") if key[right]]
-    rights += [f"{name}: {', '.join(key[name])}" for name in ("models", "tools") if key[name]]
+    rights += [f"{name}: {', '.join(key[name])}" for name in ("models", "tools", "mcp") if key.get(name)]
     for name in ("requests", "tokens"):
         if (limit := key[f"{name}_per_minute"]) is not None:
             rights.append(f"{limit} {name}/min")

@@ -37,7 +37,8 @@ class ServerCalls:
         for name in _MEMBERS:
             if not isinstance(item.get(name), str) or not item[name]:
                 raise missing(f"{field}.{name}")
-        call = ServerCall(*(item[name] for name in (*_MEMBERS, "id")))
+        ident = item["call_id"] if isinstance(item.get("call_id"), str) else item["id"]
+        call = ServerCall(ident, item["server_label"], item["name"], item["arguments"], ident)
         self._asked[call.id] = call
         self._open.add(call.id)
         return call

@@ -4,12 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+from quart import Blueprint, Response
+
+from greenroom.http.answering.http_responses import json_response
+from greenroom.http.answering.protocols import described
+from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.answering.server_tools import ServerFinder, loop_of
 from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource
 from greenroom.schemas.settings.tool_servers import ALWAYS, NEVER
 from greenroom.schemas.wire.responses_items import McpTool
+
+
+def mcp_server_routes(services: RouteServices) -> Blueprint:
+    """Return the blueprint of the route that lists MCP servers."""
+    routes = Blueprint("mcp servers", __name__)
+
+    @routes.get("/v1/mcp_servers")
+    @described("List the MCP servers of the settings whose tools this caller may use")
+    async def servers() -> Response:
+        usable = ServerFinder(services).usable().items()
+        data = [{"id": name, "object": "mcp_server", "default": is_default} for name, is_default in usable]
+        return json_response({"object": "list", "data": data})
+
+    return routes
 
 
 def response_loop(
@@ -29,7 +48,11 @@ def response_loop(
     most = parsed.max_tool_calls
     if sources and most is not None and most < 1:
         raise invalid("`max_tool_calls` must be at least 1.", "max_tool_calls")
-    limits: dict[str, Any] = {"max_calls": most, "required": parsed.required_server}
+    for label, _ in parsed.chosen_mcp:
+        if label not in labels:
+            detail = f"`tool_choice` names the MCP server {label[:80]!r}, which is not in `tools`."
+            raise invalid(detail, "tool_choice")
+    limits: dict[str, Any] = {"max_calls": most, "chosen": parsed.chosen_mcp}
     return loop_of(sources, "tools", approved=complete.approved, listed=complete.listed, asks=True, **limits)
 
 

@@ -12,6 +12,7 @@ from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding import problem_documents
 from greenroom.http.responses.conversation_routes import conversation_item_routes, conversation_routes
 from greenroom.http.responses.history_reader import HistoryReader
+from greenroom.http.responses.mcp_tools import mcp_server_routes
 from greenroom.http.responses.response_routes import compact_routes, response_routes, stored_routes
 from greenroom.schemas.problems import Problem
 
@@ -24,6 +25,7 @@ def _routes(services: RouteServices) -> tuple[Blueprint, ...]:
         compact_routes(services, histories),
         conversation_routes(services, histories),
         conversation_item_routes(services, histories),
+        mcp_server_routes(services),
     )
 
 

@@ -23,7 +23,7 @@ from greenroom.http.responses.conversation import Conversation
 from greenroom.http.responses.echo import make_echo
 from greenroom.http.responses.item_bodies import stored_items
 from greenroom.http.responses.response_stream import ResponseFormatter
-from greenroom.http.responses.tools import check_tools, parse_tool_choice, parse_tools
+from greenroom.http.responses.tools import check_tools, parse_chosen_mcp, parse_tool_choice, parse_tools
 from greenroom.schemas.events.result_events import ServerCall
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.messages import (
@@ -148,21 +148,13 @@ def _parse(
         keeps_input=keeps_input,
         mcp=_mcp_tools(wire, choice),
         max_tool_calls=wire.max_tool_calls if isinstance(wire, ResponseRequest) else None,
-        required_server=_required_server(wire.tool_choice),
+        chosen_mcp=parse_chosen_mcp(wire.tool_choice),
     )
 
 
 def _mcp_tools(wire: PromptRequest, choice: ToolChoice) -> tuple[tuple[int, McpTool], ...]:
     offered = wire.tools or () if choice.mode != "none" else ()
     return tuple((index, tool.param) for index, tool in enumerate(offered) if isinstance(tool.param, McpTool))
-
-
-def _required_server(choice: Any) -> str | None:
-    if not isinstance(choice, dict) or choice.get("type") != "mcp" or choice.get("name") is not None:
-        return None
-    if not isinstance(choice.get("server_label"), str):
-        raise missing("tool_choice.server_label")
-    return str(choice["server_label"])
 
 
 def _is_stored(wire: ResponseRequest, storing: bool) -> bool:
@@ -266,7 +258,7 @@ class ParsedResponseRequest:
         keeps_input: True if later requests may continue this one, so that its items are kept.
         mcp: MCP servers on offer, with their places among the tools.
         max_tool_calls: Most calls of their tools; None for no limit.
-        required_server: Label of the server of which a tool must be called.
+        chosen_mcp: See `ToolLoop.chosen`.
         self_contained: The complete request if it needs nothing from the store, else None.
     """
 
@@ -281,7 +273,7 @@ class ParsedResponseRequest:
     keeps_input: bool = False
     mcp: tuple[tuple[int, McpTool], ...] = ()
     max_tool_calls: int | None = None
-    required_server: str | None = None
+    chosen_mcp: frozenset[tuple[str, str | None]] = frozenset()
     self_contained: RequestWithHistory | None = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:

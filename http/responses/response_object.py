@@ -371,6 +371,7 @@ def mcp_call_item(
         "error": text if status == "failed" else None,
         "name": call.name,
         "output": text if status == "completed" else None,
+        "seconds": None if result is None else result.seconds,
         "server_label": call.server,
     }
 

@@ -107,12 +107,30 @@ CALLABLE = ("function", "custom")
 
 def parse_tool_choice(value: Any) -> ToolChoice:
     """Return the tool choice of a request. Raises ProblemError (400) that names the field."""
-    if isinstance(value, dict) and value.get("type") == "mcp":
-        name = value.get("name")
-        return ToolChoice() if name is None else ToolChoice("named", _name(value, TOOL_CHOICE))
+    if _is_mcp(value):
+        return ToolChoice()
     return tool_choice.parse_tool_choice(
         value, _name, _allowed, "which nothing here can run: name a function"
     )
+
+
+def parse_chosen_mcp(value: Any) -> frozenset[tuple[str, str | None]]:
+    """Return the MCP tools that a tool choice names: see `ToolLoop.chosen`. Raises as `parse_tool_choice`."""
+    is_list = isinstance(value, dict) and value.get("type") == "allowed_tools"
+    entries = value["tools"] if is_list else (value,)
+    chosen = set()
+    for index, entry in enumerate(entries):
+        if _is_mcp(entry):
+            field = f"{TOOL_CHOICE}.tools[{index}]" if is_list else TOOL_CHOICE
+            if not isinstance(entry.get("server_label"), str):
+                raise missing(f"{field}.server_label")
+            name = None if entry.get("name") is None else _name(entry, field)
+            chosen.add((str(entry["server_label"]), name))
+    return frozenset(chosen)
+
+
+def _is_mcp(entry: Any) -> bool:
+    return isinstance(entry, dict) and entry.get("type") == "mcp"
 
 
 def _allowed(value: JsonObject) -> ToolChoice:
@@ -125,7 +143,7 @@ def _allowed(value: JsonObject) -> ToolChoice:
             raise missing(f"{field}.type")
         if tool["type"] in CALLABLE:
             allowed.append(_name(tool, field))
-    if allowed:
+    if allowed or any(map(_is_mcp, tools)):
         return attrs.evolve(choice, allowed=tuple(allowed))
     if choice.mode == "required":
         detail = f"`{TOOL_CHOICE}.tools` holds none that could be called here: name a function."

@@ -73,8 +73,9 @@ class ToolLoop:
         approved: Calls of an earlier response that the user has approved; they run first.
         asks: True if the protocol can ask the user for approvals; else calls that need one are refused.
         listed: Labels of servers whose lists the conversation shows already.
-        required: Label of the server of which a tool must be called at first; None for the choice of the
-            request.
+        chosen: Labels of servers, each with the name of a tool or None for all of its tools, that the
+            request's choice of tools names. Where the choice limits the callable tools, they are callable
+            too; else one of them must be called at first.
     """
 
     sources: tuple[ToolSource, ...] = ()
@@ -84,7 +85,7 @@ class ToolLoop:
     approved: tuple[ServerCall, ...] = ()
     asks: bool = False
     listed: frozenset[str] = frozenset()
-    required: str | None = None
+    chosen: frozenset[tuple[str, str | None]] = frozenset()
 
 
 @attrs.frozen
@@ -123,7 +124,7 @@ class SessionStatus:
         tools: Names of its tools, as far as they are known.
         running: Number of calls under way.
         lost: Number of sessions that failed.
-        error: Why the last session failed; empty if it did not.
+        error: Why a session, or the list of its tools, failed last; empty if none did.
         is_of_settings: False if a request named the server by its address.
     """
 

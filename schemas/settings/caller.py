@@ -32,6 +32,7 @@ class Caller:
         metrics: True if it opens nothing but `/metrics`.
         name: The key's name for people; empty without a key.
         downloads: True if its requests may bring models of the hub, where the settings allow that.
+        mcp: Names of the MCP servers that its chats use if they name none; empty for those of every chat.
     """
 
     owner: str = EVERYBODY
@@ -46,6 +47,7 @@ class Caller:
     metrics: bool = False
     name: str = attrs.field(default="", eq=False)
     downloads: bool = False
+    mcp: tuple[str, ...] = ()
 
     @property
     def may_download(self) -> bool:

@@ -179,6 +179,7 @@ class KeyBody:
         expires: Unix time in seconds from which on it opens nothing; null for never.
         metrics: True if it opens `/metrics` and nothing else.
         downloads: True if its requests may bring models of the hub, where `allow_downloads` is on.
+        mcp: Names of the MCP servers that its chats use if they name none; empty for those of every chat.
     """
 
     name: str
@@ -192,6 +193,7 @@ class KeyBody:
     expires: float | None = None
     metrics: bool = False
     downloads: bool = False
+    mcp: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -217,6 +219,7 @@ class KeyReport:
     revoked: float | None
     metrics: bool
     downloads: bool
+    mcp: tuple[str, ...]
     of_server: bool = False
 
 
@@ -268,6 +271,7 @@ def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
         metrics=body.metrics,
         name=body.name,
         downloads=body.downloads,
+        mcp=body.mcp,
     )
     return KeyRecord(body.name, digest_of(secret), caller, now), secret
 
@@ -290,6 +294,7 @@ def key_report(record: KeyRecord, *, of_server: bool = False) -> KeyReport:
         record.revoked,
         caller.metrics,
         caller.downloads,
+        caller.mcp,
         of_server,
     )
 
@@ -301,7 +306,7 @@ def _check(body: KeyBody, now: float) -> None:
             "letter or digit."
         )
         raise invalid(detail, "name")
-    for name, patterns in (("models", body.models), ("tools", body.tools)):
+    for name, patterns in (("models", body.models), ("tools", body.tools), ("mcp", body.mcp)):
         if len(patterns) > MOST_PATTERNS:
             raise invalid(f"`{name}` may have at most {MOST_PATTERNS} entries.", name)
         if not all(each.strip() and each.isprintable() and len(each) <= LONGEST_PATTERN for each in patterns):

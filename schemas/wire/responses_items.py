@@ -292,6 +292,8 @@ HOSTED_ITEMS = (
     "web_search_call",
 )
 
+_CALLED_BY_ID = ("local_shell_call_output", "mcp_approval_request")
+
 _Items = Annotated[tuple[Item, ...], AtMost(MAX_ITEMS)]
 
 
@@ -311,8 +313,8 @@ def _item(value: Any, _: Any) -> Item:
 
 
 def _with_call_id(kind: str, item: JsonObject) -> JsonObject:
-    # OpenAI identifies this item's call by the item's own id, which changes when the item is stored.
-    if kind == "local_shell_call_output" and item.get("call_id") is None and item.get("id"):
+    # OpenAI identifies these items' calls by the item's own id, which changes when the item is stored.
+    if kind in _CALLED_BY_ID and item.get("call_id") is None and item.get("id"):
         return {**item, "call_id": item["id"]}
     return item
 

@@ -27,7 +27,7 @@ STATUS = {
 
 
 def text_events(
-    pieces: Iterable[str], *, reasoning: str = "", call: str = "", second_call: str = ""
+    pieces: Iterable[str], *, reasoning: str = "", call: str = "", second_call: str = "", tool: str = ""
 ) -> Iterator[tuple[str, Any]]:
     """Yield the events of a response with these pieces of text."""
     if reasoning:
@@ -38,6 +38,18 @@ def text_events(
         if name:
             yield _added(index, {"type": "function_call", "call_id": f"c{index}", "name": name})
             yield _delta("response.function_call_arguments.delta", index, name)
+    if tool:
+        members = {"server_label": tool, "name": tool, "arguments": tool}
+        for index, kind, more in (
+            (11, "mcp_list_tools", {"error": tool}),
+            (12, "mcp_call", {"output": tool}),
+            (13, "mcp_call", {"error": tool}),
+            (14, "mcp_approval_request", {"id": "c14"}),
+        ):
+            item = {"type": kind, **members, **more}
+            yield _added(index, item)
+            done = "response.output_item.done"
+            yield done, {"type": done, "output_index": index, "item": item}
     yield _added(9, {"type": "message"})
     for piece in pieces:
         yield _delta("response.output_text.delta", 9, piece)

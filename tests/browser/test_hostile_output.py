@@ -17,10 +17,13 @@ MARK = "The end of the answer."
 def test_no_answer_runs_or_fetches_anything(page: Page, name: str) -> None:
     text = CORPUS[name]
     with standing_in() as server:
-        server.answer = lambda: text_events([text, f"\n\n```\n```\n\n{MARK}"], reasoning=text, call=text)
+        server.answer = lambda: text_events(
+            [text, f"\n\n```\n```\n\n{MARK}"], reasoning=text, call=text, tool=text
+        )
         page.open(server.address)
         page.ask("Attack")
         page.answer()
+        assert len(page.texts(".own-call code, .approval code")) == 3
         page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         inside = page.run(
             "return [...document.querySelectorAll('.markdown *')].map((each) => each.tagName).filter("

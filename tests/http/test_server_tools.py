@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import AsyncIterator
@@ -10,9 +11,12 @@ from typing import Any
 
 import attrs
 import pytest
+from rich.console import Console
 
+from greenroom.http.commands.operate import tables
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.clients import anthropic_clients, openai_clients
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
@@ -24,7 +28,9 @@ TOY = ToolServer(
     timeout=90.0,
     allowed_tools=("add",),
 )
-SETTINGS = Settings(mcp=(("toy", TOY), ("gone", ToolServer("/no/such/program"))), audit=True, db=":memory:")
+SETTINGS = Settings(
+    mcp=(("toy", TOY), ("gone", ToolServer("/no/such/program"))), audit=True, inspect=10, db=":memory:"
+)
 QUESTION = "What is 2 plus 3?"
 MCP = {"type": "mcp", "server_label": "toy"}
 GONE = {"type": "mcp", "server_label": "gone"}
@@ -135,6 +141,15 @@ async def test_an_approval_is_asked_for_given_and_refused(served: Served) -> Non
     )
     assert [event.type for event in again] == [event.type for event in events]
     assert "response.mcp_call.completed" in [event.type for event in again]
+    # In a conversation of a client's own items, too, which get other ids.
+    wished = {**request.model_dump(), "type": "mcp_approval_request"}
+    said = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+    made = await fetch(
+        served.server, "POST", "/v1/conversations", {"items": [{"role": "user", "content": QUESTION}, wished]}
+    )
+    kept = {"conversation": made.json()["id"], "input": [said], "tool_choice": "auto", "stream": False}
+    there = await fetch(served.server, "POST", "/v1/responses", {**response_body(tools=[wanting]), **kept})
+    assert [item["type"] for item in there.json()["output"] if item["type"] == "mcp_call"], there.body
     unknown = {"type": "mcp_approval_response", "approval_request_id": "other", "approve": True}
     status = (await fetch(served.server, "POST", "/v1/responses", response_body(input=[unknown]))).status
     assert status == 404
@@ -197,8 +212,44 @@ async def test_chat_and_ollama_show_the_steps(served: Served) -> None:
         "metadata": {"mcp_servers": "toy"},
         "stream": False,
     }
-    answer = (await fetch(served.server, "POST", "/api/chat", {**ollama, "stream": False})).json()
-    assert answer["message"]["greenroom_steps"][0]["server"] == "toy"
+    answered = await fetch(served.server, "POST", "/api/chat", ollama)
+    assert answered.json()["message"]["greenroom_steps"][0]["server"] == "toy"
+
+
+async def test_calls_are_seen_by_operators(served: Served) -> None:
+    answered = await fetch(served.server, "POST", "/v1/responses", response_body(store=False))
+    listed, call = (item for item in answered.json()["output"] if item["type"].startswith("mcp"))
+    ident = answered.headers["x-request-id"]
+
+    async def look(path: str) -> Any:
+        return (await fetch(served.server, "GET", path)).json()
+
+    async def rows() -> list[Any]:
+        return [row for row in (await look("/admin/audit"))["requests"] if row["protocol"] == "mcp"]
+
+    async def is_written() -> bool:
+        return bool(await rows())
+
+    await eventually(is_written)
+    [row] = await rows()
+    assert (row["route"], row["ending"], row["seconds"]) == ("CALL toy/add", "answered", call["seconds"])
+    assert row["id"].startswith(ident)
+    turns = [await look(f"/admin/inspect?id={name}") for name in (ident, f"{ident}-2")]
+    assert all("Add two whole numbers" in turn["prompt"] for turn in turns)
+    events = {event["type"]: event for event in turns[0]["events"]}
+    assert events["ServerCall"]["arguments"] == json.dumps(json.loads(call["arguments"]))
+    assert events["ToolResult"]["content"] == [{"text": call["output"]}]
+    assert events["ToolResult"]["seconds"] == call["seconds"]
+    metrics = (await fetch(served.server, "GET", "/metrics")).body.decode()
+    assert 'greenroom:mcp_calls_total{result="ok",server="toy"} 1.0' in metrics
+    assert 'greenroom:mcp_server_ready{server="toy"} 1.0' in metrics
+    assert 'greenroom:mcp_sessions_lost_total{server="gone"} 0.0' in metrics
+    shown = io.StringIO()
+    sessions = (await look("/admin/status"))["mcp"]
+    Console(file=shown, width=100).print(tables({"models": [], "requests": [], "mcp": sessions}))
+    server = next(line.split() for line in shown.getvalue().splitlines() if line.startswith("toy"))
+    assert (server[1], server[3:]) == ("ready", ["1", "0"])
+    assert [tool["name"] for tool in listed["tools"]] == ["add"]
 
 
 async def test_wrong_wishes_are_named(served: Served) -> None:
@@ -210,6 +261,7 @@ async def test_wrong_wishes_are_named(served: Served) -> None:
         (response_body(tools=[{**MCP, "allowed_tools": 3}]), "allowed_tools"),
         (response_body(tools=[{**MCP, "server_url": "https://x.y/mcp"}]), "allow_mcp_urls"),
         (response_body(max_tool_calls=0), "max_tool_calls"),
+        (response_body(tool_choice={**MCP, "server_label": "other"}), "`tool_choice` names the MCP server"),
         ({**chat, "metadata": {"mcp_servers": 3}}, "metadata.mcp_servers"),
         ({**chat, "metadata": {"mcp_servers": "toy"}, "n": 2}, "`n` must be 1"),
     ]
@@ -223,8 +275,27 @@ async def test_wrong_wishes_are_named(served: Served) -> None:
     assert "may use no MCP servers" in afar.json()["error"]["message"]
 
 
+async def test_a_key_has_servers_of_its_own(served: Served) -> None:
+    async def listed(secret: str = "") -> dict[str, bool]:
+        headers = {"X-Forwarded-For": "8.8.8.8", **({"X-Api-Key": secret} if secret else {})}
+        found = (await fetch(served.server, "GET", "/v1/mcp_servers", **headers)).json()["data"]
+        return {each["id"]: each["default"] for each in found}
+
+    async def key(name: str, **rights: Any) -> str:
+        made = await fetch(served.server, "POST", "/admin/keys", {"name": name, **rights}, **boss)
+        return str(made.json()["secret"])
+
+    assert await listed() == {}
+    boss: dict[str, str] = {}
+    boss = {"X-Api-Key": await key("boss", admin=True)}
+    assert await listed(boss["X-Api-Key"]) == {"toy": False, "gone": False}
+    assert await listed(await key("of its own", mcp=["toy"])) == {"toy": True}
+    assert await listed(await key("with a right", tools=["mcp:go*"])) == {"gone": False}
+    assert await listed(await key("without")) == {}
+
+
 async def test_servers_named_by_address_obey_the_rules_and_their_secrets_stay() -> None:
-    settings = attrs.evolve(SETTINGS, allow_mcp_urls=True, inspect=10)
+    settings = attrs.evolve(SETTINGS, allow_mcp_urls=True)
     secret = "not-to-be-seen"
     async with serving(settings) as served:
         address = {**MCP, "authorization": secret, "headers": {"X-Key": secret}}

@@ -27,4 +27,12 @@ export const clock = (unix) => {
   return isToday ? moment.toLocaleTimeString() : moment.toLocaleString();
 };
 
+const LONGEST = 100_000;
+const tooMuch = (text) => (text.length > LONGEST ? `\n… and ${count(text.length - LONGEST, 'character')} more` : '');
+
+// A text of others as it is: letters that cannot be seen, or turn others, by their numbers.
+export const plain = (text) => String(text).slice(0, LONGEST).replace(
+  /[^\P{C}\n\t\u200c\u200d]/gu, (letter) => `\\u{${letter.codePointAt(0).toString(16)}}`,
+) + tooMuch(String(text));
+
 export const percent = (fraction) => `${Math.round(100 * fraction)} %`;

@@ -42,6 +42,7 @@ WRITTEN = (
     "drop_copies",
     "drop_servers",
     "count_metadata",
+    "add_key_servers",
 )
 """Names that databases hold already; new ones are appended."""
 

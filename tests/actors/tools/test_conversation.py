@@ -16,7 +16,7 @@ from greenroom.actors.conversation import describe_function
 from greenroom.actors.system import System, open_system
 from greenroom.actors.tools import turn as loops
 from greenroom.actors.tools.conversation import ToolConversation
-from greenroom.actors.tools.turn import find_fault, result_message
+from greenroom.actors.tools.turn import LoopRules, OwnTool, find_fault, result_message
 from greenroom.api import ConversationOptions, run_conversation
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, ToolCallDelta
 from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
@@ -171,6 +171,35 @@ async def test_a_loop_has_limits(
     finished = one(events, Finished)
     assert isinstance(finished, Finished)
     assert (finished.limit, len(made)) == (limit, calls)
+
+
+FILES = ToolSource("files", ToolServer("x"), "files")
+OWN = {
+    name: OwnTool(Tool(name, "", {}), name.removeprefix("files__"), source)
+    for name, source in (("files__read", FILES), ("add", ToolSource("toy", TOY, "toy")))
+}
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "chosen", "first", "then"),
+    [
+        (ToolChoice(), {("files", None)}, ToolChoice("required", allowed=("files__read",)), ToolChoice()),
+        (ToolChoice(), {("files", "read")}, ToolChoice("required", allowed=("files__read",)), ToolChoice()),
+        (ToolChoice(), {("lost", None)}, ToolChoice(), ToolChoice()),
+        (
+            ToolChoice("required", allowed=("own",)),
+            {("toy", "add")},
+            ToolChoice("required", allowed=("own", "add")),
+            ToolChoice(allowed=("own", "add")),
+        ),
+        (ToolChoice(allowed=()), {("lost", None)}, ToolChoice("none"), ToolChoice("none")),
+    ],
+)
+def test_a_choice_may_name_servers_and_their_tools(
+    asked_for: ToolChoice, chosen: set[tuple[str, str | None]], first: ToolChoice, then: ToolChoice
+) -> None:
+    rules = LoopRules(asked_for, ToolLoop(chosen=frozenset(chosen)))
+    assert (rules.choice(1, OWN), rules.choice(2, OWN)) == (first, then)
 
 
 async def test_calls_of_the_client_end_the_answer(system: System) -> None:

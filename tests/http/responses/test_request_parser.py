@@ -206,6 +206,15 @@ def test_other_formats() -> None:
             ToolChoice("auto", allowed=("look",)),
         ),
         ({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}, ToolChoice("none")),
+        (
+            {
+                "type": "allowed_tools",
+                "mode": "required",
+                "tools": [{"type": "mcp", "server_label": "files"}],
+            },
+            ToolChoice("required", allowed=()),
+        ),
+        ({"type": "mcp", "server_label": "files", "name": "look"}, ToolChoice("auto")),
     ],
 )
 def test_choices_of_tools(given: Any, expected: ToolChoice) -> None:
@@ -313,6 +322,11 @@ def test_messages_of_chats_are_taken_too() -> None:
         ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "tool_choice.tools"),
         ({"tool_choice": {"type": "allowed_tools", "tools": [{}]}}, "tool_choice.tools[0].type"),
         ({"tool_choice": {"type": "allowed_tools", "mode": "any", "tools": [FUNCTION]}}, "tool_choice.mode"),
+        ({"tool_choice": {"type": "mcp"}}, "tool_choice.server_label"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "tools": [{"type": "mcp"}]}},
+            "tool_choice.tools[0].server_label",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(body: dict[str, Any], param: str) -> None:

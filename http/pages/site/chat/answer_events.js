@@ -1,7 +1,9 @@
 // The events of a streamed response, taken into the entry that shows it.
 import { LiveText } from '../live_text.js';
+import { isOwn, ownPart } from './items.js';
 
 function newPart(item) {
+  if (isOwn(item)) return ownPart(item);
   const live = new LiveText();
   switch (item.type) {
     case 'reasoning': return { type: 'reasoning', live, seconds: null, began: performance.now() };
@@ -12,11 +14,14 @@ function newPart(item) {
 
 const DELTAS = new Set([
   'response.output_text.delta', 'response.refusal.delta', 'response.reasoning_summary_text.delta',
-  'response.reasoning_text.delta', 'response.function_call_arguments.delta',
+  'response.reasoning_text.delta', 'response.function_call_arguments.delta', 'response.mcp_call_arguments.delta',
 ]);
 const ENDS = { 'response.completed': 'done', 'response.incomplete': 'cut', 'response.failed': 'failed' };
 
-const CUTS = { max_output_tokens: 'Cut: it has as many tokens as it may.', content_filter: 'Cut by a content filter.' };
+const CUTS = {
+  max_output_tokens: 'Cut: it has as many tokens as it may.', content_filter: 'Cut by a content filter.',
+  repeated_call: 'Cut: the model made the same call again and again.', max_turns: 'Cut: the model called tools as often as it may.',
+};
 const cutLine = (reason) => (Object.hasOwn(CUTS, reason) ? CUTS[reason] : `Cut: ${reason}`);
 
 export class AnswerEvents {
@@ -42,7 +47,7 @@ export class AnswerEvents {
     else if (event.type === 'response.output_item.done') this.close(event);
     else if (Object.hasOwn(ENDS, event.type)) this.finish(event);
     else if (event.type === 'error') this.fail(event.error?.message || event.message || 'The stream broke.');
-    else if (!news) return undefined;
+    else if (!news && event.type !== 'response.mcp_call_arguments.done') return undefined;
     return this.changed();
   }
 
@@ -61,9 +66,10 @@ export class AnswerEvents {
     if (item.type === 'function_call' && item.arguments) part.live.append(item.arguments);
   }
 
-  close({ output_index: index }) {
+  close({ output_index: index, item }) {
     const part = this.parts.get(index);
     if (!part) return;
+    if (part.item) part.item = item;
     if (part.type === 'reasoning' && !this.isReplayed) part.seconds = (performance.now() - part.began) / 1000;
     part.live.end();
   }

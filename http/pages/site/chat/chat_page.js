@@ -184,13 +184,17 @@ const actsOf = (talk, show) => ({
   retry: (index) => {
     keepFocus();
     if (index === talk.entries.length - 1) return talk.retry(index);
-    const branch = talk.branch(index);
+    const branch = talk.branch(talk.beginOf(index));
     show(branch);
     return setTimeout(() => branch.answer());
   },
   sendResults: (results) => {
     keepFocus();
     return talk.sendResults(results);
+  },
+  sendApprovals: (answers) => {
+    keepFocus();
+    return talk.sendApprovals(answers);
   },
   branch: (index) => {
     keepFocus();
@@ -278,6 +282,7 @@ function Ended({ talk, answering }) {
 function endedLine(talk) {
   const entry = talk.entries.at(-1);
   if (entry?.kind !== 'assistant' || entry.state !== 'done') return 'The answer has ended.';
+  if (entry.parts.some(({ type }) => type === 'mcp_approval_request')) return 'The answer waits for your approval of a call.';
   const text = textOf(entry);
   return `The answer has ended: ${text.length > READ_ALOUD ? `${text.slice(0, READ_ALOUD)} …` : text}`;
 }

@@ -1,8 +1,9 @@
 // A conversation with one model: its entries, its settings, and the turn that is being answered.
 import { ApiError, post, stream } from '../api.js';
 import { AnswerEvents } from './answer_events.js';
-import { assistantEntry, itemsOf, resultsEntry, textOf, userEntry } from './items.js';
+import { approvalsEntry, assistantEntry, itemsOf, resultsEntry, textOf, userEntry } from './items.js';
 import { requestOptions } from './options.js';
+import { chosenServers, offeredServers } from './servers.js';
 
 const FIRST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 5_000;
@@ -47,9 +48,27 @@ export class Conversation {
     await this.answer();
   }
 
-  async retry(index) {
-    for (const entry of this.entries.splice(index)) this.dropped.push(...entry.ids);
+  async sendApprovals(answers) {
+    this.entries.push(approvalsEntry(answers));
     await this.answer();
+  }
+
+  // The answer that an answer goes on with: what was approved once is asked for again, and not called twice.
+  beginOf(index) {
+    while (this.entries[index - 1]?.kind === 'approvals') index -= 2;
+    return index;
+  }
+
+  async retry(index) {
+    for (const entry of this.entries.splice(this.beginOf(index))) this.dropped.push(...entry.ids);
+    await this.answer();
+  }
+
+  // Those that are chosen, and those whose calls were approved.
+  async servers() {
+    const [asking, answers] = this.entries.slice(-3);
+    const approved = answers?.kind === 'approvals' ? asking.parts.filter(({ type }) => type === 'mcp_approval_request') : [];
+    return [...new Set([...chosenServers(this.options, await offeredServers()), ...approved.map(({ item }) => item.server_label)])];
   }
 
   // A stored answer ends by itself once it is cancelled; its text is kept.
@@ -85,7 +104,7 @@ export class Conversation {
     await this.keep();
     this.isBackground = this.isStored && !this.hasUnsaved;
     const place = this.isBackground ? { input: [], conversation: this.id, background: true } : { input, store: false };
-    const body = { model: this.model, stream: true, truncation: 'auto', include_explain: true, ...requestOptions(this.options), ...place };
+    const body = { model: this.model, stream: true, truncation: 'auto', include_explain: true, ...requestOptions(this.options, await this.servers()), ...place };
     if (!this.stopping) await this.read('v1/responses', { method: 'POST', body });
     else await this.ended();
   }

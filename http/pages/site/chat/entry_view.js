@@ -1,6 +1,6 @@
 // An entry of a conversation: what was asked, what was answered, and what can be done with it.
 import { html, useEffect, useRef, useState } from '../vendor/preact.js';
-import { seconds } from '../formats.js';
+import { plain, seconds } from '../formats.js';
 import { CopyButton } from '../copy_button.js';
 import { MarkdownView } from '../markdown_view.js';
 import { imageAddress } from './attachments.js';
@@ -71,6 +71,33 @@ function Calls({ parts, answerable, answer }) {
     ${answerable && html`<button type="button" class="small" onClick=${send}>${parts.length > 1 ? 'Send the results' : 'Send the result'}</button>`}`;
 }
 
+const nameOf = ({ server_label: server, name }) => html`<code>${plain(`${server}/${name}`)}</code>`;
+
+function ServerCall({ part: { item, live } }) {
+  const failed = (item.error ?? null) !== null;
+  const result = failed ? item.error : item.output ?? null;
+  const spent = Number.isFinite(item.seconds) ? ` in ${seconds(item.seconds)}` : '';
+  return html`<details class="fold own-call"><summary>${result === null ? 'Calls' : failed ? 'Failed to call' : 'Called'} ${nameOf(item)}${spent}</summary>
+    <pre tabindex="0">${plain(live.text)}</pre>
+    ${result !== null && html`<pre tabindex="0" class=${failed ? 'result problem' : 'result'}>${plain(result)}</pre>`}</details>`;
+}
+
+const Listed = ({ part: { item } }) => item.error && html`<p class="problem">${plain(item.error)}</p>`;
+
+// Calls that wait for the reader. Once all are answered, the answer goes on.
+function Approvals({ parts, answerable, answer }) {
+  const [given, set] = useState({});
+  const decide = (at, approve) => {
+    const all = { ...given, [at]: approve };
+    if (Object.keys(all).length < parts.length) set(all);
+    else answer(parts.map(({ item }, place) => ({ id: item.call_id || item.id, approve: all[place] })));
+  };
+  return parts.map(({ item, live }, at) => html`<details class="fold approval" open key=${at}><summary>Asks to call ${nameOf(item)}</summary>
+    <pre tabindex="0">${plain(live.text)}</pre>
+    ${answerable && html`<div class="row">${[['Approve', true], ['Refuse', false]].map(([label, approve]) => html`
+      <button type="button" class="small" aria-pressed=${given[at] === approve ? 'true' : 'false'} onClick=${() => decide(at, approve)}>${label}</button>`)}</div>`}
+  </details>`);
+}
 
 function Spoken({ entry, voice }) {
   const [state, set] = useState({});
@@ -101,16 +128,20 @@ function Figures({ lines }) {
   return html`<details class="small-print"><summary>${lines.slice(0, 2).join(' · ')}</summary>${lines.slice(2).join(' · ')}</details>`;
 }
 
+const PARTS = { text: Written, reasoning: Reasoning, mcp_call: ServerCall, mcp_list_tools: Listed };
 const STATES = { stopped: 'Stopped', cut: 'Cut', failed: 'Failed' };
 
 function AnswerEntry({ entry, index, isLast, acts, idle, voice }) {
   const name = entry.model || 'Assistant';
   const running = entry.state === 'running';
   const calls = entry.parts.filter(({ type }) => type === 'call');
+  const asking = entry.parts.filter(({ type }) => type === 'mcp_approval_request');
+  const answerable = idle && isLast && !running;
   return html`<article class="entry answer" aria-label=${`Answer of ${name}`} aria-busy=${running ? 'true' : 'false'}>
     <header>${name}</header>
-    ${entry.parts.map((part, at) => part.type !== 'call' && html`<${part.type === 'reasoning' ? Reasoning : Written} key=${at} part=${part} />`)}
-    ${calls.length > 0 && html`<${Calls} parts=${calls} answerable=${idle && isLast && !running} answer=${acts.sendResults} />`}
+    ${entry.parts.map((part, at) => PARTS[part.type] && html`<${PARTS[part.type]} key=${at} part=${part} />`)}
+    ${calls.length > 0 && html`<${Calls} parts=${calls} answerable=${answerable} answer=${acts.sendResults} />`}
+    ${asking.length > 0 && html`<${Approvals} parts=${asking} answerable=${answerable} answer=${acts.sendApprovals} />`}
     ${running && html`<p class="small-print working">${waitingLine(entry.waiting) || (entry.parts.length ? '' : 'Asked …')}</p>`}
     ${STATES[entry.state] && html`<p class=${entry.state === 'failed' ? 'problem' : 'faint'}>${entry.problem || STATES[entry.state]}</p>`}
     ${!running && html`<${Figures} lines=${figuresOf(entry)} />`}
@@ -124,7 +155,10 @@ function ResultsEntry({ entry }) {
   </article>`;
 }
 
-const VIEWS = { user: UserEntry, assistant: AnswerEntry, results: ResultsEntry };
+const ApprovalsEntry = ({ entry }) => html`<article class="entry" aria-label="Approval"><header>You</header>
+    <p>${entry.answers.map(({ approve }) => (approve ? 'Approved' : 'Refused')).join(', ')}</p></article>`;
+
+const VIEWS = { user: UserEntry, assistant: AnswerEntry, results: ResultsEntry, approvals: ApprovalsEntry };
 
 export function EntryView(properties) {
   return html`<${VIEWS[properties.entry.kind]} ...${properties} />`;

@@ -17,12 +17,20 @@ function fenced(text) {
   return `${fence}\n${text}\n${fence}`;
 }
 
+function ownCall({ server_label: server, name, arguments: given, output, error }) {
+  const result = error ?? output;
+  const called = name ? `Calls \`${server}/${name}\`\n\n${fenced(given || '{}')}` : '';
+  return [called, (result ?? null) === null ? '' : `Result\n\n${fenced(result)}`].filter(Boolean).join('\n\n');
+}
+
 function markdownOf(entry) {
   if (entry.kind === 'user') return `## You\n\n${textOf(entry)}`;
   if (entry.kind === 'results') {
     return entry.results.map(({ output }) => `## Tool result\n\n${fenced(outputText(output))}`).join('\n\n');
   }
+  if (entry.kind === 'approvals') return entry.answers.map(({ approve }) => `## ${approve ? 'Approved' : 'Refused'}`).join('\n\n');
   const parts = entry.parts.map((part) => {
+    if (part.item) return ownCall(part.item);
     if (part.type === 'reasoning') return `<details><summary>Reasoning</summary>\n\n${fenced(part.live.text)}\n\n</details>`;
     return part.type === 'call' ? `Calls \`${part.name}\`\n\n${fenced(part.live.text)}` : part.live.text;
   });

@@ -5,6 +5,8 @@ export const userEntry = (parts) => ({ kind: 'user', parts, ids: [] });
 
 export const resultsEntry = (results) => ({ kind: 'results', results, ids: [] });
 
+export const approvalsEntry = (answers) => ({ kind: 'approvals', answers, ids: [] });
+
 export const assistantEntry = (model, state = 'running') => ({
   kind: 'assistant', model, parts: [], state, problem: null, usage: null, waiting: null, ids: [],
 });
@@ -17,14 +19,26 @@ export const textOf = (entry) => entry.parts
   .map((part) => (part.live ? part.live.text : part.text))
   .join('\n\n');
 
+// What the server itself does with tools is kept as it came.
+const OWN = ['mcp_list_tools', 'mcp_call', 'mcp_approval_request'];
+export const isOwn = ({ type }) => OWN.includes(type);
+export const ownPart = (item) => ({ type: item.type, item, live: new LiveText(item.arguments || '') });
+
+const isNeeded = ({ item }) => item.type === 'mcp_approval_request' || (item.output ?? item.error ?? null) !== null;
+
 export function itemsOf(entry) {
   if (entry.kind === 'user') return [{ type: 'message', role: 'user', content: entry.parts }];
   if (entry.kind === 'results') {
     return entry.results.map(({ callId, output }) => (
       { type: 'function_call_output', call_id: callId, output }));
   }
+  if (entry.kind === 'approvals') {
+    return entry.answers.map(({ id, approve }) => ({ type: 'mcp_approval_response', approval_request_id: id, approve }));
+  }
   return entry.parts.flatMap((part) => {
     const text = part.live.text;
+    // A list is asked for again.
+    if (isOwn(part)) return part.type !== 'mcp_list_tools' && isNeeded(part) ? [part.item] : [];
     if (part.type === 'call') {
       return [{ type: 'function_call', call_id: part.callId, name: part.name, arguments: text }];
     }
@@ -41,6 +55,7 @@ export const outputText = (output) => (Array.isArray(output)
 const joined = (pieces) => (pieces || []).map((piece) => piece.text || '').join('');
 
 function partOf(item) {
+  if (isOwn(item)) return ownPart(item);
   switch (item.type) {
     case 'reasoning':
       return { type: 'reasoning', live: new LiveText(joined(item.content) || joined(item.summary)), seconds: null };
@@ -62,10 +77,14 @@ export function entriesOf(items) {
       const result = { callId: item.call_id, output: item.output };
       if (last?.kind === 'results') last.results.push(result);
       else entries.push(resultsEntry([result]));
+    } else if (item.type === 'mcp_approval_response') {
+      const answer = { id: item.approval_request_id, approve: item.approve };
+      if (last?.kind === 'approvals') last.answers.push(answer);
+      else entries.push(approvalsEntry([answer]));
     } else if (item.role === 'user') {
       const content = typeof item.content === 'string' ? [{ type: 'input_text', text: item.content }] : item.content;
       entries.push(userEntry(content));
-    } else if (item.role === 'assistant' || item.type === 'reasoning' || item.type === 'function_call') {
+    } else if (item.role === 'assistant' || item.type === 'reasoning' || item.type === 'function_call' || isOwn(item)) {
       if (last?.kind !== 'assistant') entries.push(assistantEntry('', 'done'));
       entries.at(-1).parts.push(partOf(item));
       if (item.status === 'incomplete') entries.at(-1).state = 'cut';

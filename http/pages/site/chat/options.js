@@ -31,7 +31,7 @@ export function modelDefault(model, name) {
   return value === null || value === undefined ? 'default' : String(value);
 }
 
-export function requestOptions(options) {
+export function requestOptions(options, servers) {
   const members = {};
   if (options.system?.trim()) members.instructions = options.system;
   for (const { name } of NUMBERS) {
@@ -43,10 +43,10 @@ export function requestOptions(options) {
     const schema = JSON.parse(options.schema);
     members.text = { format: { type: 'json_schema', name: 'answer', schema, strict: true } };
   }
-  if (options.tools?.trim()) {
-    // Both forms of OpenAI's APIs are pasted.
-    members.tools = JSON.parse(options.tools).map((tool) => (
-      tool.function ? { type: 'function', ...tool.function } : tool));
-  }
+  // Both forms of OpenAI's APIs are pasted.
+  const own = JSON.parse(options.tools?.trim() || '[]').map((tool) => (
+    tool.function ? { type: 'function', ...tool.function } : tool));
+  const tools = [...own, ...servers.map((name) => ({ type: 'mcp', server_label: name }))];
+  if (tools.length) members.tools = tools;
   return members;
 }

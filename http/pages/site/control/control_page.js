@@ -9,15 +9,18 @@ import { LogTab } from './log_tab.js';
 import { ModelsTab } from './models_tab.js';
 import { RequestsTab } from './requests_tab.js';
 import { SettingsTab } from './settings_tab.js';
+import { ToolsTab } from './tools_tab.js';
 import { UsageTab } from './usage_tab.js';
 
 const TABS = {
-  models: ['Models', ModelsTab], requests: ['Requests', RequestsTab], downloads: ['Downloads', DownloadsTab], log: ['News and log', LogTab],
+  models: ['Models', ModelsTab], requests: ['Requests', RequestsTab], tools: ['Tools', ToolsTab], downloads: ['Downloads', DownloadsTab], log: ['News and log', LogTab],
   settings: ['Settings', SettingsTab], keys: ['Keys', KeysTab], usage: ['Usage and audit', UsageTab], inspector: ['Inspector', InspectorTab],
 };
 
-// Tabs of what this server does not keep.
-const missingOf = (status) => [status.audit === false && 'usage', status.inspector === false && 'inspector'];
+// Tabs of what this server does not keep, or has not.
+const missingOf = (status) => [
+  status.audit === false && 'usage', status.inspector === false && 'inspector', !status.mcp?.length && 'tools',
+];
 
 export function ControlPage({ path }) {
   const [, changed] = useReducer((number) => number + 1, 0);
