@@ -276,8 +276,9 @@ def _changed(model: ModelUse, event: ModelEvent) -> ModelUse:
         case ActorEnded():
             return attrs.evolve(_gone(model), remnant=False, hung=False, residency=Residency.NONE)
         case ActorStopped():
-            # Its files may change before they are opened again.
-            state = ModelState.IDLE if model.state is ModelState.WAITING else model.state
+            # Its files may change before they are opened again. That it waits may not have been reported yet.
+            waits = model.state in (ModelState.WAITING, ModelState.LOADING)
+            state = ModelState.IDLE if waits else model.state
             return attrs.evolve(_without_shortage(model), state=state, need=None)
         case ReopenAsked():
             return attrs.evolve(_without_shortage(model), need=None)

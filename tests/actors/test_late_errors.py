@@ -65,6 +65,7 @@ async def ask_all(pool: Ref[PoolMessage], late: int) -> list[str | None]:
     return answers
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lates", [(1, 20), *soak_only(tuple(range(15)))])
 async def test_other_models_stream_on_and_no_answer_ends_wrong(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lates: tuple[int, ...]

@@ -71,6 +71,7 @@ async def test_an_error_of_the_device_costs_its_thread_and_the_model_goes_on_wit
     assert not system.hung
 
 
+@pytest.mark.deep
 async def test_once_the_device_is_lost_what_answers_goes_on_and_all_else_is_told(settings: Settings) -> None:
     settings = attrs.evolve(settings, max_batch=1)
     with structlog.testing.capture_logs() as logs:
@@ -133,6 +134,7 @@ async def test_two_fresh_threads_that_die_of_the_device_while_they_load_end_the_
             await system.device_lost.wait()
 
 
+@pytest.mark.deep
 @pytest.mark.usefixtures("impatient")
 async def test_a_model_whose_code_crashes_on_and_on_ends_nothing_but_itself(settings: Settings) -> None:
     bad = {str(number) for number in range(MAX_REPLACED + 2)}

@@ -83,6 +83,7 @@ async def test_a_short_text_needs_no_slot_beside_long_ones(tiny_pocket: Path) ->
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.deep
 async def test_another_model_has_the_room_between_two_pieces_and_the_text_is_spoken_on(
     tiny_pocket: Path, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,6 +57,7 @@ def decoders() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "audio-decoder"]
 
 
+@pytest.mark.deep
 async def test_short_ones_are_written_down_beside_a_long_one_whose_client_leaves(
     tiny_whisper: Path, short: Path, long: Path
 ) -> None:
@@ -81,6 +82,7 @@ async def test_short_ones_are_written_down_beside_a_long_one_whose_client_leaves
     assert [text(events) for events in (*heard.values(), after)] == [TEXT] * 3
 
 
+@pytest.mark.deep
 async def test_another_model_has_the_room_between_two_windows_and_who_waits_may_leave(
     tiny_whisper: Path, tiny_model: Callable[..., Path], long: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

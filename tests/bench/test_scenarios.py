@@ -81,6 +81,7 @@ async def test_mixed_requests_equal_what_they_get_alone(tiny_model: TinyModel) -
     assert [answer.alternatives for answer in sample.answers] == [(5,) * 6] * 4 + [()] * 4
 
 
+@pytest.mark.deep
 async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(tiny_model: TinyModel) -> None:
     async with real(tiny_model("qwen3")) as target:
         sample = await once(LONG, target)

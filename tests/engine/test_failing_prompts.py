@@ -57,6 +57,7 @@ def test_a_prompt_that_the_model_cannot_compute_fails_alone(tiny_model: TinyMode
     assert driver.engine.statistics().requests == 0
 
 
+@pytest.mark.deep
 def test_of_prompts_that_are_computed_together_one_fails(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_table_reads_as_it_was_written() -> None:
     assert table_of("head", read) == table_of("head", outcomes)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("architecture", FIRST)
 def test_it_writes_down_what_mlx_audio_does(
     architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

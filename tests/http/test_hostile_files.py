@@ -57,6 +57,7 @@ async def assert_still_answers(served: Served, kind: str) -> None:
     assert got.status == 200, got.body
 
 
+@pytest.mark.deep
 async def test_hostile_images_are_refused_by_name(tmp_path: Path) -> None:
     async with asking("sees", tmp_path) as served:
         await assert_still_answers(served, "sees")
@@ -81,6 +82,7 @@ async def test_odd_images_and_documents_are_read_or_refused(tmp_path: Path) -> N
         await assert_still_answers(served, "sees")
 
 
+@pytest.mark.deep
 async def test_hostile_recordings_are_refused_by_name(tmp_path: Path) -> None:
     async with asking("hears", tmp_path) as served:
         await assert_still_answers(served, "hears")

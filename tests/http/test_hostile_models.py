@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.hostile.model_folders import HOSTILE, make_hostile
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -20,6 +22,7 @@ async def ask(served: Served, model: str, prompt: str = "Hello") -> tuple[int, s
     return got.status, error.get("code", ""), error.get("message", "")
 
 
+@pytest.mark.deep
 async def test_a_hostile_model_is_refused_by_name_and_no_other_model_notices(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:

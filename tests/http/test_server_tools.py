@@ -186,6 +186,7 @@ async def test_messages_whole_and_streamed(served: Served) -> None:
     assert await anthropic_clients.ask(served, lambda client: client.beta.messages.create(**again))
 
 
+@pytest.mark.deep
 async def test_chat_and_ollama_show_the_steps(served: Served) -> None:
     body = openai_clients.body(
         model="default",

@@ -14,6 +14,7 @@ import attrs
 import httpx2
 import ollama
 import openai
+import pytest
 import trio
 from openai.types.responses import Response
 
@@ -134,6 +135,7 @@ READERS: list[Callable[[str, Watched], None]] = [
 """All clients; the last two hide the status."""
 
 
+@pytest.mark.deep
 async def test_official_clients_learn_which_model_leaves_for_theirs_and_read_on(
     tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def test_a_part_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
     assert report.endswith("Failed: Figures, Faithfulness, Attack.\n")
 
 
+@pytest.mark.deep
 def test_an_answer_that_is_not_the_likeliest_is_a_failure(
     tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

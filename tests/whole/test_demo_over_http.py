@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import openai
+import pytest
 import trio
 
 from greenroom.engine.formats.registry import make_reasoning_parser, make_tool_parser
@@ -76,6 +77,7 @@ def ask_all(base_url: str) -> list[tuple[DemoPrompt, AnswerParts, AnswerParts]]:
         return [(prompt, plain(client, prompt), streamed(client, prompt)) for prompt in PROMPTS]
 
 
+@pytest.mark.deep
 async def test_documented_prompts_are_answered_through_the_server() -> None:
     async with serving(Settings()) as served:
         answers = await trio.to_thread.run_sync(ask_all, served.base_url)

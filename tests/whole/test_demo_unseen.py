@@ -26,6 +26,7 @@ def failures(judged: Judged) -> list[tuple[Case, Outcome]]:
     return [(case, outcome) for case, outcome in judged if outcome.problem]
 
 
+@pytest.mark.deep
 async def test_answers_to_unseen_schemas_and_calls_of_unseen_tools_end_and_validate() -> None:
     judged = await put(UNSEEN[3::7])
 

@@ -9,6 +9,7 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,8 +92,10 @@ def requirements() -> dict[str, str]:
     return {re.split(r"[<>=\[;]", line)[0]: line for line in lines}
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the dotted names of other packages' modules that a file imports."""
+@cache
+def imported(path: Path) -> frozenset[str]:
+    """Return the dotted names of other packages' modules that a file imports."""
+    found = set[str]()
     for node in ast.walk(ast.parse(path.read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -100,7 +103,8 @@ def imported(path: Path) -> Iterator[str]:
         for name in names:
             top = name.partition(".")[0]
             if top not in {*sys.stdlib_module_names, *STANDARD_LATER, "greenroom"}:
-                yield name
+                found.add(name)
+    return frozenset(found)
 
 
 def package_of(module: str) -> str:

@@ -81,7 +81,7 @@ def ask(server: ServerProcess, model: str) -> httpx2.Response:
     return httpx2.post(f"{server.address}/v1/chat/completions", json=body(model, max_tokens=2), timeout=600)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.deep)])
 def test_a_server_that_has_drained_ends_with_0(tiny_model: TinyModel, number: signal.Signals) -> None:
     with serving(str(tiny_model("qwen3"))) as server:
         assert ask(server, "qwen3").status_code == 200
@@ -101,6 +101,7 @@ def test_an_address_that_is_taken_ends_a_server_with_1() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.deep
 def test_a_second_interrupt_ends_a_server_with_130(tiny_model: TinyModel) -> None:
     with (
         serving(str(tiny_model("qwen3")), "--shutdown-timeout", "600") as server,
@@ -158,6 +159,7 @@ def test_a_server_that_has_lost_its_device_says_so_and_ends_with_70(tiny_model: 
     assert "ignores what this process submits" in lost["reason"]
 
 
+@pytest.mark.deep
 def test_streams_of_other_models_end_with_an_error_when_their_five_seconds_are_over(
     tiny_model: TinyModel,
 ) -> None:

@@ -153,6 +153,7 @@ def _check_conversation(client: openai.OpenAI, writer: Writer) -> None:
     assert all(text in told for text in writer.told.values()), "all that was told, in its order"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.soak)])
 def test_a_killed_server_leaves_whole_turns_only(kills: int, tiny_model: TinyModel, tmp_path: Path) -> None:
     chance = random.Random(kills)

@@ -6,9 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLE = Path(__file__).parents[2] / "notes" / "embedding_example.py"
 
 
+@pytest.mark.deep
 def test_the_example_in_the_notes_prints_its_answers_and_no_log() -> None:
     done = subprocess.run([sys.executable, EXAMPLE], capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")

@@ -106,6 +106,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", [["greenroom"], ["python", "-m", "greenroom"]])
 def test_an_installed_wheel_chats_with_its_demo_model(
     installed: Path, tmp_path: Path, command: list[str]
@@ -116,6 +117,7 @@ def test_an_installed_wheel_chats_with_its_demo_model(
     assert "demo" in done.stdout
 
 
+@pytest.mark.deep
 def test_another_project_tests_with_scripted_models_as_the_page_shows(
     installed: Path, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ def ask(server: ServerProcess, *said: str, **fields: Any) -> tuple[str, int, int
     return text, usage["prompt_tokens"], usage["prompt_tokens_details"]["cached_tokens"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["gemma3", pytest.param("qwen3_5", marks=pytest.mark.soak)])
 def test_a_killed_server_remembers(tiny_model: Callable[..., Path], tmp_path: Path, kind: str) -> None:
     arguments = [str(tiny_model(kind)), "--prefix-cache-dir", str(tmp_path), "--log-level", "debug"]

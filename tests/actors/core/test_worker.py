@@ -358,6 +358,7 @@ def run(script: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("moment", ["amid", *deep_only("after")])
 def test_a_process_ends_cleanly_after_and_amid_generating(models: list[str], moment: str) -> None:
     end_cleanly(models, moment)

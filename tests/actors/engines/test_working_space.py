@@ -100,6 +100,7 @@ async def test_weights_of_40_mb_load_in_64_mb_though_the_estimate_exceeds_that(
         assert await granted_bytes(system, folder.name) == limit
 
 
+@pytest.mark.deep
 async def test_a_busy_model_releases_the_caches_that_it_says_it_has_released(
     tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

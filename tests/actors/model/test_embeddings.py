@@ -121,6 +121,7 @@ async def test_another_model_takes_the_room_when_the_vectors_are_there(settings:
     assert isinstance(ends[0], Finished)
 
 
+@pytest.mark.deep
 async def test_a_model_whose_slice_is_over_gives_its_room_up_between_two_passes(
     settings: Settings, short_slices: None, tiny_encoder: TinyEncoder
 ) -> None:
@@ -137,6 +138,7 @@ async def test_a_model_whose_slice_is_over_gives_its_room_up_between_two_passes(
         assert faults.loads == ["bert", "qwen3", "bert"]
 
 
+@pytest.mark.deep
 async def test_vectors_are_whole_however_often_their_model_was_unloaded(
     settings: Settings, short_slices: None, tiny_encoder: TinyEncoder
 ) -> None:

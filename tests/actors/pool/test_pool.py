@@ -164,6 +164,7 @@ async def test_a_model_that_cannot_be_loaded_unloads_nothing_and_its_plan_says_s
         assert [await state(system.pool, name) for name in ("qwen3", "llama")] == [ModelState.READY] * 2
 
 
+@pytest.mark.deep
 async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: tuple[str, ...]) -> None:
     async with open_system(Settings(models=models, max_loaded_models=1, shutdown_timeout=60.0)) as system:
         with (

@@ -255,6 +255,14 @@ def test_a_model_that_the_account_refuses_is_tried_again_and_refused_in_the_end(
     assert (stopped.shortfall, stopped.short_since, stopped.freed) == (0, None, 0)
 
 
+def test_a_model_whose_requests_leave_before_it_says_that_it_waits_is_idle() -> None:
+    key, world = ModelKey("a"), World({"a": 5})
+    world.ask("a")
+    world.report("a", StateChanged(ModelState.LOADING), Sized(5, LIMIT))
+    world.apply(RequestsLeft(key), ActorStopped(key))
+    assert world.state.models[key].state is ModelState.IDLE
+
+
 def test_what_was_freed_in_vain_is_told() -> None:
     world = World({"a": 4, "b": 7})
     world.ask("a")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pytest
 import structlog
 import trio
 
@@ -53,6 +54,7 @@ def events_in(logs: Iterable[Any]) -> list[PoolEvent]:
     return [line["change"] for line in logs if line["event"] == "pool changed"]
 
 
+@pytest.mark.deep
 async def test_the_decisions_follow_from_the_events_in_the_log(models: tuple[str, ...]) -> None:
     sizes = sorted(map(needs, models))
     room = sizes[-1] + sizes[-2]  # for two of three

@@ -158,6 +158,7 @@ def three_kinds(
     return (str(tiny_model("qwen3")), str(tiny_encoder("bert")), str(tiny_vision_model("qwen2_vl")))
 
 
+@pytest.mark.deep
 async def test_mixed_requests_in_room_for_two_of_three_are_all_answered(three_kinds: tuple[str, ...]) -> None:
     await use_models(three_kinds, 80)
 
@@ -267,6 +268,7 @@ def room_for_one_of_two(tiny_model: Callable[..., Path], prefix_folder: str | No
     )
 
 
+@pytest.mark.deep
 async def test_only_an_operators_unload_drops_the_prefixes_of_a_model(
     tiny_model: Callable[..., Path],
 ) -> None:

@@ -225,6 +225,7 @@ def audited(client: httpx2.Client) -> Any:
     return client.get("/admin/audit?limit=1000").json()
 
 
+@pytest.mark.deep
 def test_a_killed_server_leaves_whole_batches_and_the_next_goes_on(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:
@@ -255,6 +256,7 @@ def test_a_killed_server_leaves_whole_batches_and_the_next_goes_on(
     assert rows_of(tmp_path / "kept.db") >= kept | {last}
 
 
+@pytest.mark.deep
 def test_a_server_whose_database_may_not_grow_answers_and_says_what_it_cannot_keep(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:

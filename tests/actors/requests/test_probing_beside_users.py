@@ -31,7 +31,7 @@ async def states(system: System) -> dict[str, ModelState]:
     return {name: await state(system.pool, name) for name in ("qwen3", "llama")}
 
 
-@pytest.mark.parametrize("places", [None, 1])
+@pytest.mark.parametrize("places", [pytest.param(None, marks=pytest.mark.deep), 1])
 async def test_the_same_models_are_in_memory_afterwards(tiny_model: TinyModel, places: int | None) -> None:
     async with two_models(tiny_model, places) as system:
         for loaded in ("none", "llama", "qwen3"):
@@ -43,6 +43,7 @@ async def test_the_same_models_are_in_memory_afterwards(tiny_model: TinyModel, p
             assert await states(system) == before
 
 
+@pytest.mark.deep
 async def test_users_of_another_model_need_not_wait_for_its_end(tiny_model: TinyModel) -> None:
     async with two_models(tiny_model, 1) as system:
         with await system.pool.stream(ProbeModel("qwen3", max_tokens=200)) as replies:

@@ -141,7 +141,7 @@ async def refusal(monkeypatch: pytest.MonkeyPatch, address: str, cache: Path) ->
     ("answer", "reason"),
     [
         pytest.param(endless(b"[", b" " * 65536), "longer than 32 MB", id="endless"),
-        pytest.param(bomb, "compressed", id="bomb"),
+        pytest.param(bomb, "compressed", id="bomb", marks=pytest.mark.deep),
         pytest.param(send(b"[" * 100_000), "recursion", id="nested"),
         pytest.param(send(b'{"a": 1'), "could not be downloaded", id="cut"),
         pytest.param(send(b"[1, null]"), "could not be downloaded", id="senseless"),

@@ -170,6 +170,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.deep
 def test_encoders_and_rerankers_work_where_it_cannot_be_imported(tiny_encoder: TinyEncoder) -> None:
     folders = [str(tiny_encoder(kind)) for kind in (*ENCODERS, *RERANKERS)]
     printed = run_without([PACKAGE], EMBED_AND_RANK, *folders)

@@ -36,6 +36,7 @@ def test_requests_side_by_side_get_the_vectors_that_they_get_alone(embedder: Emb
         np.testing.assert_allclose(vectors(answered[request_id]), embedder.embed_alone(texts), atol=1e-4)
 
 
+@pytest.mark.deep
 def test_a_small_request_is_answered_while_a_large_one_is_computed(embedder: Embedder) -> None:
     embedder.submit(random_texts(400), "large")
     events: dict[str, list[InferenceEvent]] = {}

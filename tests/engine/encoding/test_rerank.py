@@ -74,6 +74,7 @@ def test_a_query_is_computed_once_and_scores_are_those_of_documents_alone(
     assert sum(advanced) == prepared.shared, "a document alone shares nothing"
 
 
+@pytest.mark.deep
 def test_documents_that_are_left_to_another_engine_stand_behind_the_same_query(
     model: Reranker, reranker: MakeReranker, advanced: list[int]
 ) -> None:
@@ -104,6 +105,7 @@ def test_documents_may_be_the_same(model: Reranker, advanced: list[int], documen
     assert np.abs(np.subtract(found, expected)).max() < SMALL
 
 
+@pytest.mark.deep
 def test_long_queries_are_computed_bit_by_bit(model: Reranker, advanced: list[int]) -> None:
     model.engine.submit(score(QUERY, MANY), model.adapter.prepare_input(score(QUERY, MANY)))
     model.engine._budget.tokens = 40.0
@@ -132,6 +134,7 @@ def test_heads_are_charged_and_released(model: Reranker) -> None:
         assert held(model) == 0
 
 
+@pytest.mark.deep
 def test_requests_that_take_turns_take_each_others_room(
     model: Reranker, advanced: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +151,7 @@ def test_requests_that_take_turns_take_each_others_room(
         assert np.abs(np.subtract(scores_of(events, name), expected[name])).max() < SMALL
 
 
+@pytest.mark.deep
 def test_heads_that_take_several_passes_do_not_take_each_others_room_for_ever(
     model: Reranker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +173,7 @@ def test_heads_that_take_several_passes_do_not_take_each_others_room_for_ever(
         assert np.abs(np.subtract(scores_of(events, name), expected[name])).max() < SMALL
 
 
+@pytest.mark.deep
 def test_a_query_that_is_never_computed_before_its_model_is_unloaded_is_computed_with_its_documents(
     reranker: MakeReranker, model: Reranker
 ) -> None:
@@ -191,6 +196,7 @@ def test_a_query_that_is_never_computed_before_its_model_is_unloaded_is_computed
     assert all(abs(value - expected[index]) < SMALL for index, value in own.items())
 
 
+@pytest.mark.deep
 def test_without_room_for_the_query_pairs_are_computed_whole(model: Reranker) -> None:
     request = score(QUERY, MANY)
     longest = max(len(row.tokens) for row in model.adapter.prepare_input(request).rows)
@@ -210,6 +216,7 @@ def test_few_documents_share_passes_with_those_of_others_instead(
     assert advanced == []
 
 
+@pytest.mark.deep
 def test_a_query_takes_the_room_of_other_models_prefixes(model: Reranker, advanced: list[int]) -> None:
     share = model.engine._memory.share
     other = Share(share._account)

@@ -95,6 +95,7 @@ def test_neighbors_go_on_while_a_slow_mask_is_computed(tiny_model: TinyModel, ga
     assert driver.tokens[1:] == [expected(folder, PROMPT, 60)] * 3
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["qwen3", *soak_only("gemma3", "lfm2")])
 def test_a_sequence_that_turns_out_slow_leaves_its_neighbors_and_returns(
     tiny_model: TinyModel, kind: str
@@ -177,6 +178,7 @@ def test_a_cancelled_sequence_leaves_while_its_mask_is_computed(tiny_model: Tiny
     assert not driver.engine.has_work
 
 
+@pytest.mark.deep
 def test_a_sequence_that_sits_out_is_preempted_and_resumes(tiny_model: TinyModel, gate: Gate) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, account=MemoryAccount(kv_limit=3 << 19))

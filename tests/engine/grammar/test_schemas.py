@@ -51,6 +51,7 @@ def check_walks(grammars: Grammars, schema: Any, seed: int) -> None:
     validate(schema, grammars.text([*written.tokens[:cut], *rest.tokens]))
 
 
+@pytest.mark.deep
 @given(schema=bounded_schemas(), seed=st.integers(0, 2**32))
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 def test_what_a_random_model_writes_under_a_bounded_schema_ends_and_validates(

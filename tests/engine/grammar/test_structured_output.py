@@ -91,6 +91,7 @@ def test_a_schema_that_only_endless_values_satisfy_ends_at_max_tokens(tiny_model
     assert text(driver, request_id).split()[0][0] == "["
 
 
+@pytest.mark.deep
 @settings(max_examples=3, deadline=None, suppress_health_check=list(HealthCheck))
 @given(schemas=st.lists(bounded_schemas(), min_size=16, max_size=16))
 def test_bounded_schemas_end_and_validate(tiny_model: TinyModel, schemas: list[Any]) -> None:

@@ -147,6 +147,7 @@ def mx_arrays(state: Any) -> list[mx.array]:
     return [array for part in state for array in mx_arrays(part)] if isinstance(state, list | tuple) else []
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("lengths", [(20, 20), *soak_only((1,))])
 def test_a_cache_holds_on_to_no_more_arrays_after_1000_steps(
     tiny_model: TinyModel, lengths: tuple[int, ...]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.tests.support.engines.text_engines import Driver
@@ -30,6 +31,7 @@ def pending(driver: Driver) -> int:
     return graph.getvalue().count("->")
 
 
+@pytest.mark.deep
 def test_arrays_behind_a_hybrid_models_cache_grow_no_more_in_a_long_answer(
     tiny_model: Callable[..., Path],
 ) -> None:

@@ -187,6 +187,7 @@ def test_neighbours_and_prefill_chunks_change_nothing(
     check_answers(folder, driver, schedule)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["qwen3", *deep_only("gemma3", "lfm2")])
 def test_a_cached_prefix_changes_nothing(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)

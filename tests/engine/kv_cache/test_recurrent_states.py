@@ -50,6 +50,7 @@ def answers(driver: Driver, submitted: Sequence[Request]) -> Counter[tuple[int, 
     return Counter(map(tuple, driver.tokens))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kv_bits", [8, *soak_only(None, 4)])
 @pytest.mark.parametrize("kind", ["nemotron_h", *soak_only("lfm2", "recurrent_gemma", "qwen3_next", *OTHERS)])
 def test_answers_are_those_of_each_alone(

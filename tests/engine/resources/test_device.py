@@ -36,7 +36,7 @@ from greenroom.tests.support.architectures.architectures import make
 from greenroom.tests.support.engines.embedders import collect, open_embedder
 from greenroom.tests.support.engines.late_errors import LateError
 from greenroom.tests.support.engines.rerankers import Reranker, score
-from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.schedules import deep_only, soak_only
 from greenroom.tests.support.engines.text_engines import loaded
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -44,7 +44,7 @@ from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 from greenroom.tests.support.texts.random_texts import random_texts
 
 Ended = dict[str, list[InferenceEvent]]
-LATE = [1, 20, *soak_only(0, 2, 3, 5, 9)]
+LATE = [20, *deep_only(1), *soak_only(0, 2, 3, 5, 9)]
 
 
 def run(engine: EncoderEngine) -> tuple[Ended, Mapping[str, Job]]:
@@ -230,7 +230,7 @@ def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Memory:
     return Memory(monkeypatch, tmp_path / "cache")
 
 
-@pytest.mark.parametrize("late", [0, NEVER, *soak_only(1, 2, 3)])
+@pytest.mark.parametrize("late", [0, *deep_only(NEVER), *soak_only(1, 2, 3)])
 def test_nothing_is_remembered_of_a_proof_in_which_the_device_has_failed(
     tiny_model: TinyModel,
     monkeypatch: pytest.MonkeyPatch,

@@ -80,6 +80,7 @@ def logprobs_in(events: Sequence[InferenceEvent]) -> list[float]:
     return [score.logprob for event in events if isinstance(event, TextDelta) for score in event.logprobs]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "kind",
     ["qwen3", pytest.param("gemma3", marks=pytest.mark.soak), pytest.param("lfm2", marks=pytest.mark.soak)],
@@ -101,6 +102,7 @@ def test_a_preempted_sequence_resumes_with_the_same_answer(tiny_model: TinyModel
         assert logprobs_in(driver.events[request_id]) == pytest.approx(logprobs_in(events), abs=1e-3)
 
 
+@pytest.mark.deep
 def test_the_prefix_cache_is_evicted_first(tiny_model: TinyModel) -> None:
     driver, account = tight(tiny_model("qwen3"), 5, reserved=1024)
     for seed in range(6):
@@ -118,6 +120,7 @@ def test_the_prefix_cache_is_evicted_first(tiny_model: TinyModel) -> None:
     assert statistics.admission.preempted == 0
 
 
+@pytest.mark.deep
 def test_prompts_wait_while_those_that_run_may_need_the_memory(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver, _ = tight(folder, 4, reserved=1024)

@@ -132,6 +132,7 @@ def test_caches_that_cannot_share_a_batch_decode_side_by_side(tiny_model: TinyMo
     assert tokens_of(PROMPT, OTHER) == [*tokens_of(PROMPT), *tokens_of(OTHER)]
 
 
+@pytest.mark.deep
 def test_sequences_of_very_different_length_do_not_share_a_cache(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, PrefillPolicy(min_chunk=32))  # done while the others run, whatever it costs

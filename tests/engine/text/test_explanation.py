@@ -196,6 +196,7 @@ def test_tokens_of_the_disk_are_counted_apart(tiny_model: TinyModel, tmp_path: P
     assert (from_memory.cached.memory, from_memory.cached.disk) == (549, 0)
 
 
+@pytest.mark.deep
 def test_preempted_answers_tell_how_often_and_what_was_computed_again(tiny_model: TinyModel) -> None:
     account = MemoryAccount(kv_limit=4 << 20)
     driver = Driver(tiny_model("qwen3"), prefix_cache=PrefixCache(1 << 26), account=account)

@@ -6,6 +6,7 @@ import pytest
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.text import batch_cache, kv_memory
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import words
@@ -18,7 +19,7 @@ def capacities(driver: Driver) -> list[int]:
     return [layer.keys.shape[2] if layer.keys is not None else 0 for layer in layers]
 
 
-@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("rows", [1, *deep_only(3)])
 def test_at_most_one_layer_grows_at_a_step(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:

@@ -22,6 +22,7 @@ from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make_folder
 from greenroom.tests.support.engines.fixed_costs import CountedClock
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected
 
 TinyModel = Callable[..., Path]
@@ -108,7 +109,7 @@ def pause(driver: Driver, passes: int = 1_000_000) -> int:
     return passes
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "falcon_h1"])
+@pytest.mark.parametrize("kind", ["qwen3", *deep_only("falcon_h1")])
 def test_rows_are_alone_until_a_pause_has_proved_that_they_need_not_be(model_of: ModelOf, kind: str) -> None:
     folder = model_of(kind)
     driver = unproved(folder)

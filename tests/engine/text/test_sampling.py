@@ -30,6 +30,7 @@ from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import EchoedPrompt
 from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.tests.support.engines.logprobs import plain_logprobs
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, finished, loaded, text_of
 from greenroom.tests.support.models.tiny_kinds import VOCABULARY
 
@@ -68,7 +69,7 @@ def check(folder: Path, prompt: Sequence[int], events: Sequence[InferenceEvent],
         assert [value for _, value in score.top] == pytest.approx(row[best].tolist(), abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "lfm2"])
+@pytest.mark.parametrize("kind", ["qwen3", *deep_only("lfm2")])
 def test_a_prompt_is_scored_as_in_one_pass_beside_others(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
     driver = Driver(folder)
@@ -117,6 +118,7 @@ def test_what_is_cached_of_a_prompt_is_scored_too_and_costs_no_one_else_anything
     assert driver.tokens[0] == driver.tokens[1] == driver.tokens[2]
 
 
+@pytest.mark.deep
 def test_a_prompt_that_is_computed_again_is_told_once(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     account = MemoryAccount(kv_limit=3 * MEGABYTE // 2)

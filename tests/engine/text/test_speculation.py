@@ -121,6 +121,7 @@ def test_sequences_come_and_go_around_a_draft_model(tiny_model: TinyModel) -> No
     assert min(usages[0].accepted, usages[2].accepted) > 15
 
 
+@pytest.mark.deep
 def test_a_long_text_is_read_only_if_that_is_likely_to_pay(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     for share, reads in ((0.02, True), (1.0, False)):

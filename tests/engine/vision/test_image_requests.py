@@ -69,6 +69,7 @@ def test_sampled_answers_are_those_of_solo_runs(
     assert len({tuple(tokens) for tokens in together.tokens}) == len(together.tokens) == 6
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_preempted_answer_about_images_goes_on_as_it_was(
     tiny_vision_model: TinyVisionModel, kind: str
@@ -175,7 +176,7 @@ def test_log_probabilities_come_with_answers_about_images(tiny_vision_model: Tin
     assert all(score.logprob <= 0 for score in scores)
 
 
-@pytest.mark.parametrize("kind", ["qwen2_vl", "gemma3"])
+@pytest.mark.parametrize("kind", [*deep_only("qwen2_vl"), "gemma3"])
 def test_a_conversation_about_an_image_goes_on_after_a_restart(
     tiny_vision_model: TinyVisionModel, tmp_path: Path, kind: str
 ) -> None:

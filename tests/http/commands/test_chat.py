@@ -7,6 +7,8 @@ import signal
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server
@@ -77,6 +79,7 @@ def test_chat_says_which_file_it_cannot_show(tmp_path: Path) -> None:
         assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.deep
 def test_chat_reads_text_from_stdin() -> None:
     for redirected, says in (
         ("</dev/zero", "stdin has more than 16,777,216 bytes"),

@@ -74,7 +74,7 @@ def test_limits_and_dates_are_listed_and_bad_ones_are_usage_errors(tmp_path: Pat
     assert run_greenroom("keys", "revoke", "nobody", *database).returncode == 1
 
 
-@pytest.mark.parametrize("asked", ["server", "database"])
+@pytest.mark.parametrize("asked", [pytest.param("server", marks=pytest.mark.deep), "database"])
 def test_a_key_that_the_server_was_started_with_is_said_to_stay_open(asked: str, tmp_path: Path) -> None:
     database, file = ("--db", str(tmp_path / "db")), tmp_path / "key"
     assert "There are no keys" in run_greenroom("keys", "list", *database).stderr
@@ -98,6 +98,7 @@ def test_a_key_that_the_server_was_started_with_is_said_to_stay_open(asked: str,
         assert models(server.address, boss) == 200
 
 
+@pytest.mark.deep
 def test_the_key_of_commands_is_no_key_of_the_server(tmp_path: Path) -> None:
     database = ("--db", str(tmp_path / "db"))
     with serving(*database, GREENROOM_API_KEY="commands") as server:

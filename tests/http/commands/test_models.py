@@ -131,6 +131,7 @@ def test_a_killed_pull_is_resumed_by_the_next(cache: Path, hub: Hub) -> None:
     assert not unprobed.exists()
 
 
+@pytest.mark.deep
 def test_two_processes_share_a_file(cache: Path, hub: Hub) -> None:
     hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(2 * MB, "hold")
     with started() as first:

@@ -122,7 +122,9 @@ class Terminal:
         os.close(self._terminal)
 
 
-@pytest.mark.parametrize("mode", [(), ("--supervised",)], ids=["lone", "supervised"])
+@pytest.mark.parametrize(
+    "mode", [(), pytest.param(("--supervised",), marks=pytest.mark.deep)], ids=["lone", "supervised"]
+)
 def test_the_end_of_the_terminal_ends_the_server(mode: tuple[str, ...]) -> None:
     arguments = ("serve", "--port", "0", "--log-format", "json", "--db", ":memory:", *mode)
     terminal = Terminal(*GREENROOM, *arguments)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import httpx2
+import pytest
 
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, bounded, wait_until
@@ -37,6 +38,7 @@ def test_a_server_from_start_to_signal(tiny_model: TinyModel) -> None:
     assert "SECRET" not in json.dumps(server.log)
 
 
+@pytest.mark.deep
 def test_a_reader_that_stalls_does_not_hold_a_shutdown(tiny_model: TinyModel) -> None:
     body = {**CHAT, "model": "default", "stream": True, "max_tokens": 2000}
     timeout = ("--shutdown-timeout", "600")
@@ -46,6 +48,7 @@ def test_a_reader_that_stalls_does_not_hold_a_shutdown(tiny_model: TinyModel) ->
         assert server.end() == 0
 
 
+@pytest.mark.deep
 def test_a_second_interrupt_ends_the_server_at_once(tiny_model: TinyModel) -> None:
     body = {**CHAT, "model": "default", "max_tokens": 2000, "n": 8}
     with serving(str(tiny_model("qwen3"))) as server, begun(server, body):
@@ -70,6 +73,7 @@ def begun(server: ServerProcess, body: dict[str, Any]) -> Iterator[Callable[[], 
         yield lambda: client.recv(1024)
 
 
+@pytest.mark.deep
 def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) -> None:
     command = [*GREENROOM, "serve", str(tiny_model("qwen3")), "--port", "0"]
     with bounded(
@@ -90,6 +94,7 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
         assert process.wait(60) == 0
 
 
+@pytest.mark.deep
 def test_flags_reach_the_server(tiny_model: TinyModel) -> None:
     flags = (
         *("--log-level", "debug", "--max-tokens", "3", "--temperature", "0", "--max-context", "64"),

@@ -31,6 +31,7 @@ def adapted(tiny_model: TinyModel, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_a_folder_without_a_model_ends_no_server_of_others(gguf: Path, adapted: Path) -> None:
     with serving(str(adapted), str(gguf)) as server:
         with httpx2.Client(base_url=server.address, timeout=600) as client:

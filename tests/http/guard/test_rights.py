@@ -340,6 +340,7 @@ async def test_what_a_key_has_stored_is_its_own_and_that_from_before_keys_the_ad
     assert (await locked.ask("GET", path, alice)).status == 404
 
 
+@pytest.mark.deep
 async def test_a_compaction_opens_for_its_own_key_only_and_one_from_before_keys_for_admins(
     locked: Locked,
 ) -> None:

@@ -103,6 +103,7 @@ async def several(ask: Ask, served: Served, **fields: Any) -> set[str]:
     return {await ask(served, **fields) for _ in range(3)}
 
 
+@pytest.mark.deep
 async def test_what_shows_an_image_is_answered_greedily_in_every_protocol(settings: Settings) -> None:
     async with serving(settings) as served:
         for ask in (chat, responded, message, ollama):

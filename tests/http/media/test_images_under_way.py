@@ -55,6 +55,7 @@ def settings(tiny_vision_model: TinyVisionModel, tiny_model: TinyModel) -> Setti
     return Settings(models=models, max_loaded_models=1, shutdown_timeout=60.0)
 
 
+@pytest.mark.deep
 async def test_whoever_goes_on_waiting_gets_the_answer(settings: Settings) -> None:
     engines = WatchedEngines(settings)
     answers = dict[str, str]()
@@ -95,6 +96,7 @@ async def _leave_while_another_waits(served: Served, engines: WatchedEngines, as
             await until(lambda: loop.connections == 1)
 
 
+@pytest.mark.deep
 async def test_a_system_ends_in_the_middle_of_an_image(settings: Settings) -> None:
     engines = WatchedEngines(settings)
     with trio.fail_after(300):

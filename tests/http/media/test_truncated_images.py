@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from typing import Any
 
+import pytest
+
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.vision_adapters import png
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
@@ -32,6 +34,7 @@ async def respond(served: Served, items: list[dict[str, Any]], **fields: Any) ->
     return await fetch(served.server, "POST", "/v1/responses", body)
 
 
+@pytest.mark.deep
 async def test_turns_with_images_are_left_out_as_wholes(tiny_vision_model: TinyVisionModel) -> None:
     settings = Settings(models=(str(tiny_vision_model("qwen2_vl")),), max_context=600, db=":memory:")
     long = [*talk(), asked("And these?", 50, 51)]

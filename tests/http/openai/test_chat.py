@@ -70,6 +70,7 @@ def by_library(folder: Path, text: str, heard: np.ndarray[Any, Any]) -> str:
     return str(processor.tokenizer.decode(tokens)).lstrip()
 
 
+@pytest.mark.deep
 @pytest.mark.filterwarnings("ignore:At least one mel filter")
 async def test_an_answer_about_a_sound_and_an_image_is_the_librarys_own(
     tiny_vision_model: TinyVisionModel,
@@ -277,7 +278,14 @@ def test_what_makes_no_sense_is_named(fields: Any, param: str) -> None:
     assert (refused.value.problem.status, refused.value.problem.param) == (400, param)
 
 
-@pytest.mark.parametrize(("model", "choice"), [("qwen3", NAMED), ("llama", ALLOWED), ("llama", "required")])
+@pytest.mark.parametrize(
+    ("model", "choice"),
+    [
+        ("qwen3", NAMED),
+        pytest.param("llama", ALLOWED, marks=pytest.mark.deep),
+        pytest.param("llama", "required", marks=pytest.mark.deep),
+    ],
+)
 async def test_a_forced_call_comes_as_text(settings: Settings, choice: Any, model: str) -> None:
     fields: dict[str, Any] = {
         "messages": PAST,
@@ -379,6 +387,7 @@ async def test_truncation_is_one_of_two_words(short: Settings) -> None:
             assert (refused.status, refused.json()["error"]["param"]) == (400, "truncation")
 
 
+@pytest.mark.deep
 async def test_ollamas_chats_are_shortened_unless_their_client_forbids_it(short: Settings) -> None:
     options = {"num_predict": 12, "temperature": 0.0}
     async with serving(short) as served:

@@ -64,6 +64,7 @@ async def test_forced_calls_are_made_and_validate(
         assert not answered.message.content
 
 
+@pytest.mark.deep
 async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings) -> None:
     # A string in the answer may look like a tool call.
     quoted = '<tool_call>\n{"name": "greet", "arguments": {}}\n</tool_call>'

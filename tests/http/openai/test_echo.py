@@ -89,6 +89,7 @@ async def test_an_echoed_prompt_has_the_log_probabilities_of_its_tokens(settings
         assert not any(again.logprobs.top_logprobs)
 
 
+@pytest.mark.deep
 async def test_only_the_prompt_may_be_wanted(settings: Settings) -> None:
     async with serving(settings) as served:
         ids = await ids_of(served, TEXT)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import attrs
 import openai
+import pytest
 import trio
 
 from greenroom.engine.catalog.kinds import detect
@@ -42,6 +43,7 @@ async def answers(served: Served, count: int) -> list[str | None]:
     return texts
 
 
+@pytest.mark.deep
 async def test_answers_are_the_same_with_room_for_a_few_at_once(tiny_model: TinyModel) -> None:
     settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
     async with serving(settings) as served:
@@ -52,6 +54,7 @@ async def test_answers_are_the_same_with_room_for_a_few_at_once(tiny_model: Tiny
     assert len(set(free)) == 16
 
 
+@pytest.mark.deep
 async def test_a_prompt_that_outgrows_kv_cache_bytes_is_refused(tiny_model: TinyModel) -> None:
     settings = Settings(models=(str(tiny_model("qwen3")),), shutdown_timeout=60.0)
     request = {"model": "qwen3", "prompt": [300] * 2000, "max_tokens": 2}

@@ -51,6 +51,7 @@ def create(client: openai.OpenAI, **fields: Any) -> Any:
     return client.audio.speech.create(**{"model": "default", "voice": "alba", "input": TEXT, **fields})
 
 
+@pytest.mark.deep
 async def test_each_form_decodes_to_the_right_length(served: Served) -> None:
     def speak(form: str) -> Callable[[openai.OpenAI], Any]:
         return lambda client: create(client, response_format=form, input="The sea.")

@@ -44,6 +44,7 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
     return Settings(models=tuple(str(tiny_model(kind)) for kind in ("qwen3", "llama")), shutdown_timeout=60.0)
 
 
+@pytest.mark.deep
 async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Settings) -> None:
     schemas = [schema for schema in SCHEMAS for _ in range(3)]
     async with serving(settings) as served:
@@ -116,6 +117,7 @@ class Pets(pydantic.BaseModel):
     tasks: list[Cat | Dog] | None = pydantic.Field(default=None, max_length=2)
 
 
+@pytest.mark.deep
 async def test_unions_of_pydantic_are_held_in_every_protocol(settings: Settings) -> None:
     schema = Pets.model_json_schema()
 

@@ -58,6 +58,7 @@ async def post(served: Served, path: str, data: dict[str, Any], file: bytes | No
         return await client.post(f"{served.base_url}{path}", data=data, files=files)
 
 
+@pytest.mark.deep
 async def test_every_format_of_a_transcript(served: Served, recording: Path) -> None:
     def transcribe(client: openai.OpenAI) -> dict[str, Any]:
         def create(**asked: Any) -> Any:
@@ -188,6 +189,7 @@ async def test_fields_are_taken_before_and_behind_the_file(served: Served, spoke
     assert answer.headers["content-type"] == "text/plain; charset=utf-8"
 
 
+@pytest.mark.deep
 async def test_requests_side_by_side_get_their_own_answers(served: Served, recording: Path) -> None:
     def transcribe(client: openai.OpenAI) -> str:
         return client.audio.transcriptions.create(model="default", file=recording).text

@@ -61,7 +61,13 @@ async def test_the_log_says_why_a_model_leaves_and_for_whom(served: Served) -> N
         for model in ("qwen3", "llama"):
             await post(served, "load", {"model": model})
         await post(served, "unload", {"model": "llama"})
-        body = {"model": "llama", "prompt": "a", "keep_alive": 0, "stream": False}
+        body = {
+            "model": "llama",
+            "prompt": "a",
+            "keep_alive": 0,
+            "stream": False,
+            "options": {"num_predict": 1},
+        }
         assert (await fetch(served.server, "POST", "/api/generate", body)).status == 200
 
         async def is_gone() -> bool:

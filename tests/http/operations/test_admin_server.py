@@ -103,6 +103,7 @@ def logged(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     return (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
 
 
+@pytest.mark.deep
 def test_the_log_of_a_process_is_read_and_followed() -> None:
     with (
         server_processes.serving("--db", ":memory:") as server,

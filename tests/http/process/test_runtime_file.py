@@ -34,6 +34,7 @@ def write(name: str, content: str, mode: int = 0o600) -> Path:
     return path
 
 
+@pytest.mark.deep
 def test_servers_tell_where_they_are_until_they_end() -> None:
     with serving() as one, serving() as other:
         found = running_servers()

@@ -91,6 +91,7 @@ async def test_a_call_that_waits_for_its_result_is_kept(settings: Settings) -> N
         assert await tokens(served, [item, result("call_2")], tools=[TOOL]) < 1_024
 
 
+@pytest.mark.deep
 async def test_more_than_the_context_is_compacted(settings: Settings) -> None:
     long = [said(role, "the sea " * 50) for _ in range(40) for role in ("user", "assistant")]
     async with serving(settings) as served:
@@ -139,6 +140,7 @@ async def test_a_model_must_be_named(settings: Settings) -> None:
         assert (refused.status, refused.json()["error"]["param"]) == (400, "model")
 
 
+@pytest.mark.deep
 async def test_the_operators_prompt_holds_behind_a_compaction(settings: Settings, tmp_path: Path) -> None:
     operators = "seven eight nine"
     (tmp_path / "prompt").write_text(operators)

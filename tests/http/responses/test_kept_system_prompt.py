@@ -63,7 +63,7 @@ async def told(served: Served, prompt: str, first: Any, **fields: Any) -> int:
     return int(counted.input_tokens)
 
 
-@pytest.mark.parametrize("began_with", [BRIEF, None])
+@pytest.mark.parametrize("began_with", [BRIEF, pytest.param(None, marks=pytest.mark.deep)])
 async def test_later_turns_keep_the_system_prompt_though_the_setting_changes(
     setting: Setting, began_with: str | None
 ) -> None:

@@ -187,6 +187,7 @@ def test_killed_and_aborted_servers_are_replaced_and_the_rest_drains(
         httpx2.get(f"{server.address}/readyz")
 
 
+@pytest.mark.deep
 def test_a_log_that_nobody_reads_stops_neither_parent_nor_child() -> None:
     command = [*GREENROOM, "serve", "--supervised", "--port", "0", "--log-format", "json", "--db", ":memory:"]
     with (
@@ -329,6 +330,7 @@ QUICK = ("loads", "downloads")
 TWENTY = ("requests", "loads", "probes", "downloads") * 5
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("moments", [QUICK, pytest.param(TWENTY, marks=pytest.mark.soak)], ids=["2", "20"])
 def test_kills_at_any_moment_refuse_nobody_and_leave_the_database_whole(
     tiny_model: TinyModel, tmp_path: Path, hub: Hub, moments: tuple[str, ...]

@@ -54,7 +54,9 @@ def settings_of(home: Path) -> dict[str, object]:
     return tomllib.loads((home / "XDG_CONFIG_HOME" / "greenroom" / "settings.toml").read_text())
 
 
-@pytest.mark.parametrize("memory", [8, 16, 64])
+@pytest.mark.parametrize(
+    "memory", [pytest.param(8, marks=pytest.mark.deep), 16, pytest.param(64, marks=pytest.mark.deep)]
+)
 def test_a_server_offers_fetches_and_remembers_the_model_of_this_machine(
     hub: Hub, tmp_path: Path, memory: int
 ) -> None:
@@ -85,6 +87,7 @@ def test_a_server_offers_fetches_and_remembers_the_model_of_this_machine(
     assert len(hub.requests) == asked
 
 
+@pytest.mark.deep
 def test_a_chat_offers_too_and_the_demo_is_not_remembered(hub: Hub, tmp_path: Path) -> None:
     with closing(Terminal("chat")) as terminal:
         terminal.read_until("Enter is 1] ")

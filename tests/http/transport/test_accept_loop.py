@@ -150,6 +150,7 @@ PROMPT = {"model": "default", "prompt": "Hello"}
 PROBE = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
+@pytest.mark.deep
 def test_a_flood_of_connections_is_answered(tiny_model: TinyModel) -> None:
     with serving(str(tiny_model("qwen3")), descriptors=64) as server, calm_stream(server) as calm:
         with ExitStack() as flood:

@@ -85,6 +85,7 @@ def test_the_socket_of_a_later_server_is_left_alone(path: str) -> None:
             assert not os.path.exists(path)
 
 
+@pytest.mark.deep
 def test_a_path_that_somebody_removes_is_logged(path: str) -> None:
     with serving("--listen", f"unix:{path}") as server:
         assert ask(path, "/health") == 200

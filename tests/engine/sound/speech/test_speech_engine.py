@@ -43,6 +43,7 @@ def finish_of(events: Events, ident: str) -> Finished:
     return event
 
 
+@pytest.mark.deep
 def test_a_piece_sounds_as_the_library_speaks_it(tiny_pocket: Path) -> None:
     from mlx_audio.tts.utils import load_model
 

@@ -119,6 +119,7 @@ def test_a_window_with_hardly_any_text_is_decoded_again_without_the_text_before(
     assert generated[1] == 3 * generated[0]
 
 
+@pytest.mark.deep
 def test_nothing_is_made_up_about_silence(english: Transcriber, tmp_path: Path) -> None:
     path = write_recording(tmp_path / "recording.flac", silence(900), "flac")
     transcript = english.transcribe(path)

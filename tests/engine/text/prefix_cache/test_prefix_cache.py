@@ -60,6 +60,7 @@ def test_forks_are_found_without_checkpoints(tiny_model: TinyModel, kind: str) -
     assert cached[2] == 200  # the second one showed where they part
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", HYBRIDS)
 def test_neighbours_that_share_a_prefix(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
@@ -81,6 +82,7 @@ def test_neighbours_that_share_a_prefix(tiny_model: TinyModel, kind: str) -> Non
         assert cached >= len(prompt) - 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_arrives_together_is_computed_once(tiny_model: TinyModel, kind: str) -> None:
     """One prompt leads, and the others continue where they diverge; nothing was cached before."""
@@ -98,6 +100,7 @@ def test_what_arrives_together_is_computed_once(tiny_model: TinyModel, kind: str
     assert sorted(cached_tokens(engine, request) for request in requests) == [0, 0, 600, 600, 600, 600]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_nobody_waits_for_a_prompt_that_is_cancelled(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)
@@ -150,6 +153,7 @@ def test_cancelled_answers_are_known(tiny_model: TinyModel, kind: str) -> None:
         assert answer == expected(folder, tuple(again), 12)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_budget_is_honoured(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)

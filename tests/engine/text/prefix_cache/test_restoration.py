@@ -276,7 +276,7 @@ def test_a_long_prompt_is_inserted_in_parts(
     assert cached >= 599
 
 
-@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("rows", [*deep_only(1), 2])
 def test_a_long_answer_is_inserted_in_parts(
     tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, rows: int
 ) -> None:

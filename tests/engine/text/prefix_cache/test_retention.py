@@ -10,6 +10,7 @@ import pytest
 from greenroom.engine.text.prefix_cache.memory_tier import RetentionPolicy
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import PrefixKey
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, prefilled_cache
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, words
@@ -48,8 +49,8 @@ def session_bytes(folder: Path, turns: int) -> int:
     return cache.memory.nbytes
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "lfm2"])
-@pytest.mark.parametrize("turns", [1, 3])
+@pytest.mark.parametrize("kind", [*deep_only("qwen3"), "lfm2"])
+@pytest.mark.parametrize("turns", [1, *deep_only(3)])
 def test_side_requests_leave_the_session_in_a_cache_of_little_more(
     tiny_model: TinyModel, kind: str, turns: int
 ) -> None:
@@ -79,6 +80,7 @@ def test_a_new_session_displaces_one_that_is_no_longer_used(tiny_model: TinyMode
     assert ask(engine, [*new, *answer, *words(30, 51)])[1] >= SESSION
 
 
+@pytest.mark.deep
 def test_short_chats_are_cached_beside_a_session_that_fills_the_cache(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     cache = PrefixCache(1 << 20)

@@ -23,6 +23,7 @@ from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
 from greenroom.engine.text.sequence import Sequence
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.sequences import sequence
 from greenroom.tests.support.engines.text_engines import Driver, loaded
 
@@ -50,7 +51,7 @@ def preempted(driver: Driver) -> Counter[str]:
     return Counter(log["request_id"] for log in logs if log["event"] == "preempted")
 
 
-@pytest.mark.parametrize("clients", [("one", "many"), ("address#one", "address#many")])
+@pytest.mark.parametrize("clients", [*deep_only(("one", "many")), ("address#one", "address#many")])
 def test_a_client_with_one_answer_goes_on_while_one_with_many_is_preempted(
     tiny_model: TinyModel, clients: tuple[str, str]
 ) -> None:
@@ -63,6 +64,7 @@ def test_a_client_with_one_answer_goes_on_while_one_with_many_is_preempted(
     assert set(stopped) <= others
 
 
+@pytest.mark.deep
 def test_an_answer_is_not_preempted_for_those_that_had_more_than_was_reserved_for_them(
     tiny_model: TinyModel,
 ) -> None:

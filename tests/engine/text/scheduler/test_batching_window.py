@@ -72,6 +72,7 @@ def test_prompts_that_come_later_than_the_window_do_not_belong_to_the_burst() ->
     assert [window.covers(request) for request in (beside, soon, long, late)] == [True, True, False, False]
 
 
+@pytest.mark.deep
 def test_a_long_prompt_does_not_belong_to_the_burst(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), policy(math.inf))
     submit(driver, [*BURST, LONG])

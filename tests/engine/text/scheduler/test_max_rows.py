@@ -10,6 +10,7 @@ from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Finished, PromptProgress, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver
 from greenroom.tests.support.models.tiny_models import TinyModel
 
@@ -34,7 +35,7 @@ def most_rows(driver: Driver) -> int:
     return most
 
 
-@pytest.mark.parametrize("kind", ["qwen3", "llama4"])
+@pytest.mark.parametrize("kind", ["qwen3", *deep_only("llama4")])
 def test_answers_are_the_same_however_few_rows_there_are(tiny_model: TinyModel, kind: str) -> None:
     """Includes caches that cannot be merged, whose choices decode in batches of their own (llama4)."""
     unbounded, bounded = Driver(tiny_model(kind)), Driver(tiny_model(kind), max_rows=ROWS)

@@ -54,6 +54,7 @@ def test_idle_hours_count_as_neither(tiny_model: TinyModel) -> None:
     assert 0 < phases(driver).prefill < 1
 
 
+@pytest.mark.deep
 def test_a_step_of_both_is_divided_as_they_are_predicted_to_cost(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), PrefillPolicy(min_chunk=32, max_chunk=32, step_ms=100))
     driver.submit(PROMPT, 100)

@@ -64,6 +64,7 @@ def test_min_prefill_chunk_is_computed_whatever_it_costs(
     assert last <= 48
 
 
+@pytest.mark.deep
 def test_max_stall_bounds_the_chunks(tiny_model: TinyModel, configured: Callable[..., Path]) -> None:
     assert len(chunks_beside_a_stream(tiny_model("qwen3"), configured(max_stall=1e-9))) > 100
     assert chunks_beside_a_stream(tiny_model("qwen3"), None, max_stall=float("inf")) == [len(PROMPT)]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.prefill_queue import PrefillQueue
 from greenroom.engine.text.scheduler.step_costs import StepCosts
@@ -22,6 +24,7 @@ def drained(queue: PrefillQueue) -> list[str]:
     return order
 
 
+@pytest.mark.deep
 def test_whose_last_prompt_was_large_competes_as_a_newcomer_after_an_idle_time(tiny_model: TinyModel) -> None:
     queue = PrefillQueue(loaded(tiny_model("qwen3"))[0], PrefillPolicy(), StepCosts())
     queue.add(sequence("large", 1500), "before")

@@ -69,6 +69,7 @@ def test_who_would_hold_up_others_by_joining_decodes_beside(
     assert len(batches.shapes) == shapes
 
 
+@pytest.mark.deep
 def test_who_does_not_fit_into_a_batch_fails_alone(tiny_model: TinyModel) -> None:
     """If several sequences fail to join at once, each is tried by itself."""
     folder = tiny_model("qwen3")

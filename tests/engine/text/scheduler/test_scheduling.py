@@ -106,6 +106,7 @@ def p99(ordered: Sequence[float]) -> float:
     return ordered[-(-len(ordered) * 99 // 100) - 1]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("slowness", [1.0, *deep_only(0.01, 20.0)])
 def test_streams_keep_their_pace_and_the_prompt_gets_the_rest(folder: Path, slowness: float) -> None:
     machine = Machine(slowness=slowness, weights=0.2)
@@ -114,6 +115,7 @@ def test_streams_keep_their_pace_and_the_prompt_gets_the_rest(folder: Path, slow
     assert clock <= 1.6 * alone(machine)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("noise", [0.4, *deep_only(0.2)])
 def test_streams_keep_their_pace_on_a_machine_that_has_other_things_to_do(folder: Path, noise: float) -> None:
     machine = Machine(noise=noise, weights=0.2)
@@ -197,6 +199,7 @@ def test_chunks_shrink_as_the_prompt_grows() -> None:
     assert Machine(noise=0).prefill(late, 3500) == pytest.approx(20, rel=0.15)
 
 
+@pytest.mark.deep
 def test_a_machine_that_becomes_slow_does_not_starve_the_prompt(folder: Path) -> None:
     """If the slowness were attributed to the chunks, they would shrink without end."""
 

@@ -314,6 +314,7 @@ async def test_thoughts_of_stored_turns_are_thoughts_again(settings: Settings) -
         assert await tokens(served, answered, previous_response_id=first, tools=[TOOL]) == whole > without
 
 
+@pytest.mark.deep
 async def test_a_conversation_too_long_to_be_read_loses_its_beginning_unless_that_is_refused(
     settings: Settings,
 ) -> None:
