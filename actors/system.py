@@ -171,10 +171,8 @@ def _known_before(
 def _open_engines(
     settings: Settings, store: Store, database: Database | sqlite3.Connection | None, engines: Engines | None
 ) -> Engines:
-    """Return access to models that knows what was measured and probed before.
-
-    Args:
-        store: Store of later measurements, where the database outlives the system.
+    """Return access to models that knows what was measured and probed before. `store`: store of later
+    measurements, where the database outlives the system.
     """
     if engines is None:
         engines = Engines(

@@ -84,10 +84,8 @@ def error_shapes(path: str, headers: Headers) -> ErrorMembers:
 
 
 def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = STATUS_TIMEOUT) -> QuartTrio:
-    """Return an application that turns HTTP requests into messages to the actors.
-
-    Args:
-        status_timeout: Longest wait for a status, in seconds; then a stream opens.
+    """Return an application that turns HTTP requests into messages to the actors. `status_timeout`: longest
+    wait for a status, in seconds; then a stream opens.
     """
     return create_app_with(RouteServices(refs, settings, status_timeout))
 
@@ -121,11 +119,7 @@ def web_sockets(app: QuartTrio, services: RouteServices) -> WebSockets:
 
 
 class _Guard:
-    """Checks of a request before its body is read, and the headers of its response.
-
-    Args:
-        app: Application with the routes that a preflight asks about.
-    """
+    """Checks of a request before its body is read, and the headers of its response."""
 
     def __init__(
         self,

@@ -34,10 +34,8 @@ class Pot:
         return self._held.total()
 
     def room(self, client: str, others_wait: bool = False) -> int:
-        """Return the amount that a client may still take; at most 0 for nothing.
-
-        Args:
-            others_wait: True if another client wants some of the pot and holds none yet.
+        """Return the amount that a client may still take; at most 0 for nothing. `others_wait`: True if
+        another client wants some of the pot and holds none yet.
         """
         own = self.held(client)
         return share_left(self._most, self.total + others_wait, own)

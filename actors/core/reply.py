@@ -103,11 +103,8 @@ class ReplyStream(Generic[E]):
         self.sender = Reply()
 
     async def receive(self) -> E:
-        """Return the next event. It may be cancelled and called again without losing an event.
-
-        Raises:
-            trio.EndOfChannel: No events are left.
-            trio.ClosedResourceError: `close` was called.
+        """Return the next event. It may be cancelled and called again without losing an event. Raises
+        trio.EndOfChannel: no events are left. Raises trio.ClosedResourceError: `close` was called.
         """
         sender = self.sender
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -121,10 +118,8 @@ class ReplyStream(Generic[E]):
         return event
 
     def receive_nowait(self) -> E:
-        """Return the next event, if one is available.
-
-        Raises:
-            trio.WouldBlock: No event is available, or none are left.
+        """Return the next event, if one is available. Raises trio.WouldBlock: no event is available, or none
+        are left.
         """
         if not self.sender._pending:
             raise trio.WouldBlock

@@ -109,7 +109,6 @@ class Workers:
     Args:
         hang_timeout: Time in seconds without a heartbeat after which a thread counts as hung; None for
             `HANG_TIMEOUT`, and `CPU_PATIENCE` times that where a model computes on a CPU.
-        activity: Record of the models whose threads work.
 
     Attributes:
         device_lost: Event, set when new threads would not help; `loss` then gives the reason.

@@ -122,10 +122,8 @@ class Heartbeat:
         return self._paused
 
     def check(self, patience: int = 1) -> bool:
-        """Count a check, and return whether the job counts as hung. For the Trio thread only.
-
-        Args:
-            patience: Multiple of `SILENT_TICKS` after which it does.
+        """Count a check, and return whether the job counts as hung. For the Trio thread only. `patience`:
+        multiple of `SILENT_TICKS` after which it does.
         """
         beats = self._beats
         silent = not self._paused and beats == self._seen
@@ -166,11 +164,7 @@ class Activity:
         return self._imports > 0
 
     def set_busy(self, thread: object, model: str, busy: bool) -> None:
-        """Record that a thread begins or ends work for a model; a thread of no model is not recorded.
-
-        Args:
-            thread: Any hashable object that stands for the thread.
-        """
+        """Record that a thread begins or ends work for a model; a thread of no model is not recorded."""
         with self._lock:
             changed = (self._busy.get(thread) is not None) != busy
             if busy and model:
@@ -200,11 +194,8 @@ FRESH_DEATHS = 2  # Consecutive fresh threads that crash on the device before it
 
 @attrs.frozen
 class DeviceReport:
-    """A job's findings about the device.
-
-    Args:
-        crash: Worst crash of the job, including one found later; None if there was none.
-        computed: True if a result computed by the device was read.
+    """A job's findings about the device. `crash`: worst crash of the job, including one found later; None if
+    there was none; `computed`: True if a result computed by the device was read.
     """
 
     crash: Crash | None = None
@@ -239,9 +230,7 @@ class Replacements:
 
     def judge(self, report: DeviceReport, *, fresh: bool) -> Verdict:
         """Decide whether to lend a thread again after its job, to replace it, or to give up the device.
-
-        Args:
-            fresh: True if no earlier job computed anything on the thread.
+        `fresh`: True if no earlier job computed anything on the thread.
         """
         if report.computed:
             self._fresh_deaths = 0

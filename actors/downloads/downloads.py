@@ -45,10 +45,8 @@ _AT_ONCE = 2  # Number of models that are fetched at the same time; others wait 
 
 
 class Downloads:
-    """The actor that fetches and deletes models.
-
-    Args:
-        pool: Pool that unloads a model before it is deleted, and probes one that was pulled.
+    """The actor that fetches and deletes models. `pool`: pool that unloads a model before it is deleted, and
+    probes one that was pulled.
     """
 
     def __init__(self, pool: Ref[PoolMessage], engines: Engines) -> None:
@@ -292,10 +290,8 @@ class DeletionEnded:
 
 
 def search(words: str, limit: int) -> tuple[FoundModel, ...]:
-    """Return models of the hub that match words, the most downloaded first; blocks.
-
-    Raises:
-        ProblemError: The hub does not answer.
+    """Return models of the hub that match words, the most downloaded first; blocks. Raises ProblemError: the
+    hub does not answer.
     """
     return search_hub(words, limit)
 

@@ -130,10 +130,8 @@ class PullTable:
             reply.send(pull.status)
 
     def end(self, pull: Pull, result: Path | Problem | None) -> None:
-        """Record the end of a fetch, and send it to its readers.
-
-        Args:
-            result: Folder of the model; None if it was cancelled.
+        """Record the end of a fetch, and send it to its readers. `result`: folder of the model; None if it
+        was cancelled.
         """
         pull.ended, pull.cancel = time.time(), None
         stage: PullStage

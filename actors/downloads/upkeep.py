@@ -71,9 +71,7 @@ async def delete_model(
 
 def find_removal(name: str, settings: Settings) -> Removal:
     """Return the files of a model that its deletion would delete, without a server; see `delete_model`.
-
-    Raises:
-        ProblemError: There are none, or they lie in no folder from which models are deleted.
+    Raises ProblemError: there are none, or they lie in no folder from which models are deleted.
     """
     from greenroom.engine.catalog.catalog import Catalog
 
@@ -82,10 +80,8 @@ def find_removal(name: str, settings: Settings) -> Removal:
 
 
 def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
-    """Return the model that is to be deleted, and whether the catalog lists it.
-
-    Raises:
-        ProblemError: See `delete_model`.
+    """Return the model that is to be deleted, and whether the catalog lists it. Raises ProblemError: see
+    `delete_model`.
     """
     found = engines.names.find(name.partition("@")[0])
     listed = not isinstance(found, Problem) and found.folder is not None
@@ -93,13 +89,8 @@ def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
 
 
 async def _check_unused(pool: Ref[PoolMessage], key: ModelKey, patience: float = 0.0) -> None:
-    """Refuse the deletion while requests use the model.
-
-    Args:
-        patience: Seconds to wait for these requests to end.
-
-    Raises:
-        ProblemError: 409 `model_in_use`.
+    """Refuse the deletion while requests use the model. `patience`: seconds to wait for these requests to
+    end. Raises ProblemError (409 `model_in_use`).
     """
     deadline = trio.current_time() + patience
     while used := await _uses(pool, key):
@@ -116,10 +107,8 @@ async def _uses(pool: Ref[PoolMessage], key: ModelKey) -> int:
 
 
 def want_probe(name: str, *, wanted: bool) -> None:
-    """Mark a model, or remove its mark, so that a server probes it after its first load.
-
-    Args:
-        name: `OWNER/NAME` or `OWNER/NAME@REVISION`.
+    """Mark a model, or remove its mark, so that a server probes it after its first load. `name`: `OWNER/NAME`
+    or `OWNER/NAME@REVISION`.
     """
     (mark_for_probe if wanted else unmark)(name.partition("@")[0])
 

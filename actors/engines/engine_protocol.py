@@ -91,10 +91,8 @@ class SuspendableEngine(Engine[PreparedT], Protocol):
         """Return, after a step has raised, the requests of which nothing was computed."""
 
     def resume(self, suspended: Any) -> None:
-        """Resume, at the next step, a request that an earlier engine has suspended.
-
-        Raises:
-            ProblemError: The request cannot be answered.
+        """Resume, at the next step, a request that an earlier engine has suspended. Raises ProblemError: the
+        request cannot be answered.
         """
 
 
@@ -102,20 +100,16 @@ class PromptAdapter(Protocol):
     """The part of an adapter that needs no weights (`greenroom.engine.adapters`)."""
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
-        """Tokenize a request, resolve its parameters, and check both.
-
-        Raises:
-            ProblemError: The request cannot be answered.
+        """Tokenize a request, resolve its parameters, and check both. Raises ProblemError: the request cannot
+        be answered.
         """
 
 
 @runtime_checkable
 class RenderingAdapter(PromptAdapter, Protocol):
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return the text and the tokens of a request's prompt.
-
-        Raises:
-            ProblemError: The request cannot be answered.
+        """Return the text and the tokens of a request's prompt. Raises ProblemError: the request cannot be
+        answered.
         """
 
 
@@ -137,7 +131,5 @@ class CooperativeAdapter(PromptAdapter, Protocol):
 class CooperativeRenderer(PromptAdapter, Protocol):
     def render_in_steps(self, request: InferenceRequest) -> Generator[object, None, PromptContents]:
         """Return the text and the tokens of a prompt, yielding as `CooperativeAdapter.prepare_in_steps` does.
-
-        Raises:
-            ProblemError: The request cannot be answered.
+        Raises ProblemError: the request cannot be answered.
         """

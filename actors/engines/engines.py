@@ -193,8 +193,6 @@ class Engines:
         Its judgement compares the model's answers with what the files alone suggest, not with earlier probes.
 
         Args:
-            name: The model's own id.
-            scratch: Folder for files of the probe's questions.
             max_tokens: Longest answer in tokens; None for the probe's own limit.
 
         Raises:
@@ -213,10 +211,8 @@ class Engines:
     def load_engine(
         self, opened: OpenedModel, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
     ) -> Engine[Any]:
-        """Load the weights on the calling thread, which the engine then belongs to.
-
-        Raises:
-            ProblemError: The weights cannot be loaded.
+        """Load the weights on the calling thread, which the engine then belongs to. Raises ProblemError: the
+        weights cannot be loaded.
         """
         from greenroom.actors.engines.kinds import open_engine
 

@@ -22,10 +22,8 @@ if TYPE_CHECKING:
 
 
 def open_adapter(model: ModelFolder, settings: Settings, system_prompt: str) -> PromptAdapter:
-    """Create the adapter that prepares a model's requests, on the calling thread.
-
-    Raises:
-        ProblemError: The model cannot be used.
+    """Create the adapter that prepares a model's requests, on the calling thread. Raises ProblemError: the
+    model cannot be used.
     """
     folder, record, name = model.folder, model.record, model.id
     _prepare_thread(record.model_type, settings)
@@ -71,7 +69,6 @@ def open_engine(
     Args:
         progress: Callback for the loaded fraction of the weights, 0 to 1.
         is_abandoned: Callback between chunks of the weights that returns whether to stop.
-        account: Memory account, shared by all models of the process.
         adapter: Adapter of the model, from `open_adapter`; its thread continues to use it.
         residence: Measurements of the model's memory; new ones by default.
 
@@ -127,9 +124,7 @@ def open_probe(
     """Return the probe of a model, with its questions and the judgement of answers; on the adapter's thread.
 
     Args:
-        known: Record without findings of the probe.
         adapter: Adapter from `open_adapter`.
-        scratch: Folder for files of the questions.
         max_tokens: Longest answer in tokens; None for the probe's own limit.
 
     Raises:

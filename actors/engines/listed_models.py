@@ -55,7 +55,6 @@ class ModelList:
     Nothing is read twice while a model's files, and the findings of probes about it, stay the same.
 
     Args:
-        residences: Measured memory of the loaded models.
         limits: Function that returns the memory that models may have; None if no device is known yet.
     """
 
@@ -140,9 +139,7 @@ class ModelList:
 
     def size(self, model: str, folder: Path, record: CapabilityRecord) -> LoadSize:
         """Return the size of a load; nothing if a file of a sound model is broken, as the load will tell.
-
-        Raises:
-            ProblemError: 503 `load_failed`: weights are missing or broken.
+        Raises ProblemError (503 `load_failed`): weights are missing or broken.
         """
         from greenroom.engine.catalog.load_failures import named_failures
         from greenroom.engine.loading.load_size import LoadSize, load_size, with_measured_working
@@ -247,11 +244,8 @@ class ModelNames:
         return load_failed(found.id, "its folder is gone.")  # the operator has named it
 
     def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
-        """Return the meaning of a model name, or a 404 with similar names.
-
-        Args:
-            without: Models of the list `default` that failed to load for this request; for a while, others
-                are preferred.
+        """Return the meaning of a model name, or a 404 with similar names. `without`: models of the list
+        `default` that failed to load for this request; for a while, others are preferred.
         """
         for tried in without:
             self._note_failure(tried, _REFUSED_SECONDS)

@@ -124,10 +124,8 @@ def _stamp(folder: Path, settings: Settings) -> str:
 
 
 class ProbedModels:
-    """Probed capabilities by model; all methods may be called on any thread.
-
-    Args:
-        read: Reader of the records known before; called once, on the thread that first asks.
+    """Probed capabilities by model; all methods may be called on any thread. `read`: reader of the records
+    known before; called once, on the thread that first asks.
     """
 
     def __init__(self, read: Callable[[], Iterable[ProbedCapabilities]] = tuple) -> None:

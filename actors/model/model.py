@@ -65,8 +65,6 @@ class Model:
 
     Args:
         report: Callback for reports; must not block.
-        state: State of the model when its previous actor stopped.
-        slots: Number of answers generated at once.
     """
 
     takes_room = True
@@ -340,10 +338,8 @@ class EngineWorker:
         return self._loop.pop_commands() if self._loop is not None else []
 
     def unload(self, *, suspends: bool = False) -> None:
-        """Tell the worker to release the weights, even in the middle of a load.
-
-        Args:
-            suspends: True to unload only once running requests can be suspended, to resume in another engine.
+        """Tell the worker to release the weights, even in the middle of a load. `suspends`: True to unload
+        only once running requests can be suspended, to resume in another engine.
         """
         if suspends:
             self.put(Suspend())

@@ -42,10 +42,8 @@ _RESULTS = (TextDelta, ReasoningDelta, ToolCallDelta, Vector, Score, AudioChunk,
 
 @attrs.frozen
 class Loaded:
-    """The report that the model can generate.
-
-    Args:
-        admits_all: True if no request needs to wait for a slot (`SuspendableEngine`).
+    """The report that the model can generate. `admits_all`: True if no request needs to wait for a slot
+    (`SuspendableEngine`).
     """
 
     admits_all: bool = False
@@ -373,11 +371,7 @@ class SnapshotPublisher:
                 self._ended = self._ended.with_request(event.usage)
 
     def publish(self, read: Callable[[], EngineSnapshot], *, idle: bool) -> None:
-        """Publish a snapshot if the engine has become idle, or else if the interval has passed.
-
-        Args:
-            read: Function that returns the engine's present figures.
-        """
+        """Publish a snapshot if the engine has become idle, or else if the interval has passed."""
         now = self._clock()
         if not (self._changed if idle else now - self._published >= INTERVAL):
             return

@@ -39,7 +39,6 @@ class ModelRequests:
         put: Callback that passes a command to the engine's worker, if there is one.
         on_closed: Callback for the closing of a request's reply; must not block.
         report_end: Callback for the end of a request that an engine was asked to answer; must not block.
-        records: Records of the requests outside of the log.
     """
 
     def __init__(
@@ -81,7 +80,6 @@ class ModelRequests:
 
         Args:
             suspended: Suspended requests by id, in their order; None if no other engine can resume them.
-            late: Commands that were queued but not executed.
         """
         self._has_engine = False
         for request_id, request in (suspended or {}).items():

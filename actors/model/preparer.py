@@ -61,11 +61,8 @@ TokenizerReport = Opened | PromptPrepared | DownloadProgress
 
 @attrs.define(eq=False)
 class _Begun:
-    """A preparation queued for this thread.
-
-    Args:
-        steps: Generator of its remaining steps, once started; for this thread only.
-        pending: True while it waits for other work.
+    """A preparation queued for this thread. `steps`: generator of its remaining steps, once started; for this
+    thread only; `pending`: True while it waits for other work.
     """
 
     preparation: Preparation
@@ -111,9 +108,7 @@ class TokenizerLoop:
 
     def run(self, heartbeat: Heartbeat) -> TokenizerLoopEnded:
         """Run the job, sending heartbeats. A BaseException that is no Exception in a preparation ends it.
-
-        Raises:
-            BaseException: A library has panicked; its tokenizer must not be used again.
+        Raises BaseException: A library has panicked; its tokenizer must not be used again.
         """
         with structlog.contextvars.bound_contextvars(actor="model", model=str(self._key)):
             return self._run(heartbeat)

@@ -46,7 +46,6 @@ class QueuedPrompt(Generic[T]):
     """A queued prompt with its scheduling data.
 
     Args:
-        serial: Serial number; earlier prompts have smaller ones.
         cost: Cost of preparation (see `cost_of`).
         begun: True once its first step is done and its client has been charged its cost.
         waits: True if it waited for other work when it was put back.
@@ -88,10 +87,8 @@ class PromptQueue(Generic[T]):
             self._changed.notify()
 
     def put_back(self, queued: QueuedPrompt[T], *, behind: bool = False) -> None:
-        """Return a prompt to the queue after one of its steps.
-
-        Args:
-            behind: True to queue it last, because it waits for other work; False to restore its old position.
+        """Return a prompt to the queue after one of its steps. `behind`: True to queue it last, because it
+        waits for other work; False to restore its old position.
         """
         with self._changed:
             queued.waits = behind

@@ -34,9 +34,7 @@ class RunningRequest:
         started: Time of its submission, by `time.monotonic()`.
         kept: Command that starts or resumes it in the model's next engine; None while it is in one.
         cancelled: True if its engine has been told to end it.
-        reason: Finish reason of its last choice.
         usage: Usage of the finished choices; None if there are none.
-        timing: Timing of the choice that finished last.
         explanation: Explanation of the finished choices; None if there is none.
         charged: Tokens that were charged to its client.
     """
@@ -250,10 +248,8 @@ class RequestRecords:
             self._log.debug("prompt", request_id=request_id, text=result.rendered)
 
     def charge(self, preparation: Preparation, prepared: PreparedInput) -> None:
-        """Charge the tokens that a request may cost to its client.
-
-        Raises:
-            ProblemError: 429: the client has used up its tokens.
+        """Charge the tokens that a request may cost to its client. Raises ProblemError: 429: the client has
+        used up its tokens.
         """
         if self._meter is not None:
             answer = prepared.max_tokens if isinstance(prepared, PreparedPrompt) else 0
@@ -321,7 +317,6 @@ class Preparation:
     Args:
         prepared: Prepared input from the adapter; None until then.
         charged: Tokens that were charged to its client.
-        generate: Message to process as soon as the request is prepared.
         rendering: True to show the prompt instead of generating.
     """
 

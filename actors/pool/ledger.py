@@ -40,7 +40,6 @@ class Ledger:
 
     Args:
         rule_of: Function that returns the operator's settings of a model.
-        revision: Function that returns the number of changes of these settings.
 
     Attributes:
         on_change: Callback for each event; must not block.
@@ -112,10 +111,8 @@ class Ledger:
             self._change(ModelForgotten(key))
 
     def decide(self, event: PoolEvent) -> Plan:
-        """Decide on the present state, and change it by the decisions.
-
-        Args:
-            event: Latest event: the time, and the memory that other programs leave.
+        """Decide on the present state, and change it by the decisions. `event`: latest event: the time, and
+        the memory that other programs leave.
         """
         self._change(event)
         decided = plan(self.state)

@@ -36,10 +36,8 @@ MAX_REMEMBERED = 1_024  # Maximum number of cached names; an alias pattern match
 
 
 class CatalogLookups:
-    """Lookups of models, two at a time, with a cache of resolved names.
-
-    Args:
-        left_out: Names of models whose loads or answers crashed earlier processes; only a request loads them.
+    """Lookups of models, two at a time, with a cache of resolved names. `left_out`: names of models whose
+    loads or answers crashed earlier processes; only a request loads them.
     """
 
     def __init__(self, engines: Engines, log: Any, left_out: Collection[str] = ()) -> None:
@@ -56,10 +54,8 @@ class CatalogLookups:
         return self._names.get(name)
 
     async def find(self, name: str, without: tuple[str, ...] = ()) -> ModelName | Problem:
-        """Return the meaning of a name, and remember it.
-
-        Args:
-            without: Models of the list `default` that failed to load for this request.
+        """Return the meaning of a name, and remember it. `without`: models of the list `default` that failed
+        to load for this request.
         """
         revision = self._engines.names.revision
         found = await self._look(partial(self._engines.names.resolve, name, without), model=name)
@@ -116,10 +112,8 @@ class CatalogLookups:
             return internal_error()
 
     async def _on_thread(self, look: Callable[[], T]) -> T:
-        """Run a lookup on a thread; a hung one is abandoned, and still counts as one of the two.
-
-        Raises:
-            trio.TooSlowError: The lookup exceeds `LOOKUP_TIMEOUT`.
+        """Run a lookup on a thread; a hung one is abandoned, and still counts as one of the two. Raises
+        trio.TooSlowError: the lookup exceeds `LOOKUP_TIMEOUT`.
         """
         with trio.fail_after(LOOKUP_TIMEOUT):
             guarded = partial(_without_panic, look)

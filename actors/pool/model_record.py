@@ -43,20 +43,16 @@ class ModelRecord:
     """A model with its leases, waiting requests and last report. Times are `time.monotonic()`.
 
     Args:
-        use: State of the model in the pool's state, for decisions.
         slots: Number of slots to lease: the model's own, and the queue if the model admits all requests.
         max_queue: Maximum number of requests that wait beyond the slots.
         model: Actor of the model; None if there is none.
         remnant: Crashed actor whose worker still holds memory, and thus a place among the loaded models; None
             if there is none.
-        wishes: How long its users want it to stay.
         leases: Open leases with the time of their grant.
         prompt_queries: Requests for token counts or rendered prompts, which need no weights.
         problem: Reason for its last ERROR; None since it began to load again.
         preparing: Reason why the actor cannot prepare prompts now; None if it can.
         progress: Fraction of the weights that is loaded, 0 to 1.
-        last_error: Last error, kept after recovery.
-        figures: Figures of its engine, and totals over all loads.
         download: Progress of the download of its files; None if there is none.
     """
 
@@ -228,11 +224,7 @@ class ModelRecord:
         return queue_full(self.key.model, len(self.tickets) + inside, retry_after)
 
     def status(self, hung_threads: int) -> ModelStatus:
-        """Return the model's status for operators.
-
-        Args:
-            hung_threads: Number of its hung threads that have not ended.
-        """
+        """Return the model's status for operators."""
         use = self.use
         problem = self.problem if use.state is ModelState.ERROR else None
         return ModelStatus(
@@ -278,11 +270,7 @@ _MIN_PROGRESS = 0.05
 
 
 class WaitingTime:
-    """The estimator of a model's waiting times, from the times that earlier requests held their slots.
-
-    Args:
-        slots: Number of answers generated at once.
-    """
+    """The estimator of a model's waiting times, from the times that earlier requests held their slots."""
 
     def __init__(self, slots: int) -> None:
         self._slots = slots
@@ -290,10 +278,8 @@ class WaitingTime:
         self._per_token: deque[float] = deque(maxlen=_REMEMBERED)
 
     def observe(self, seconds: float, tokens: int | None = None) -> None:
-        """Record the time for which a request held its slots.
-
-        Args:
-            tokens: Most tokens that it wanted; None if it set no limit.
+        """Record the time for which a request held its slots. `tokens`: most tokens that it wanted; None if
+        it set no limit.
         """
         self._seconds.append(seconds)
         if tokens:

@@ -62,10 +62,8 @@ class Callbacks:
         available_memory: Function that returns the bytes that other programs leave; None if unknown.
         held: Prefixes that unloaded models have left for their next loads.
         release_held: Function that begins to drop all of them for a model; `HeldReleased` ends that.
-        abandon: Function that ends the download of a model.
         begin_download: Function that takes a model to be fetched, and the client whose request began that.
         rule_of: Function that returns the operator's settings of how long a model stays in memory.
-        revision: Function that returns the number of changes of these settings.
     """
 
     start: Callable[[ModelKey, ModelState], PooledModel]

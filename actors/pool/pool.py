@@ -79,10 +79,8 @@ class Pool:
     """The actor that receives all requests for models.
 
     Args:
-        workers: Worker threads for the models.
         make: Function that creates the actor of a model; None for models that run here, on these workers.
         probe: Function that runs a probe as a client of the pool and ends its reply; by default, refuses it.
-        left_out: Names of models that are not loaded at the start.
     """
 
     def __init__(
@@ -302,10 +300,8 @@ async def _tick_later(control: Control[Any]) -> None:
 
 
 class Alarm:
-    """An alarm that calls a function at a time; setting a later time does not postpone it.
-
-    Args:
-        ring: Callback at the time; must not block.
+    """An alarm that calls a function at a time; setting a later time does not postpone it. `ring`: callback
+    at the time; must not block.
     """
 
     def __init__(self, ring: Callable[[], None]) -> None:

@@ -26,10 +26,8 @@ from greenroom.schemas.protocols.model_protocol import (
 
 @attrs.frozen
 class RequestQueued:
-    """A request that begins to wait for a model.
-
-    Args:
-        turn: Time by which the queue is sorted (`turn_of`); None for its arrival, `now`.
+    """A request that begins to wait for a model. `turn`: time by which the queue is sorted (`turn_of`); None
+    for its arrival, `now`.
     """
 
     key: ModelKey
@@ -39,10 +37,8 @@ class RequestQueued:
 
 @attrs.frozen
 class RequestsLeft:
-    """Waiting requests that left or were refused.
-
-    Args:
-        turn: Earliest turn of those that still wait; None if it has not changed.
+    """Waiting requests that left or were refused. `turn`: earliest turn of those that still wait; None if it
+    has not changed.
     """
 
     key: ModelKey
@@ -66,10 +62,8 @@ class LeaseReleased:
 
 @attrs.frozen
 class Configured:
-    """The operator's settings of a model, before its first event.
-
-    Args:
-        ttl: Seconds without a request after which it is unloaded; None for never.
+    """The operator's settings of a model, before its first event. `ttl`: seconds without a request after
+    which it is unloaded; None for never.
     """
 
     key: ModelKey
@@ -166,10 +160,8 @@ class RequestsFailed:
 
 @attrs.frozen
 class HeldReleased:
-    """The release of the prefixes that unloaded models left in memory, in favor of a load.
-
-    Args:
-        nbytes: Freed memory in bytes.
+    """The release of the prefixes that unloaded models left in memory, in favor of a load. `nbytes`: freed
+    memory in bytes.
     """
 
     key: ModelKey
@@ -178,11 +170,8 @@ class HeldReleased:
 
 @attrs.frozen
 class MemoryRead:
-    """The state of memory, read before a decision.
-
-    Args:
-        available: Bytes that other programs leave; None if unknown.
-        held: Bytes that unloaded models have left for their next loads.
+    """The state of memory, read before a decision. `available`: bytes that other programs leave; None if
+    unknown; `held`: bytes that unloaded models have left for their next loads.
     """
 
     available: int | None

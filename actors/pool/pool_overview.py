@@ -188,10 +188,8 @@ def _tickets(record: ModelRecord) -> Iterator[tuple[RequestState, Ticket]]:
 
 
 class UnloadRequests:
-    """The replies that wait for models to leave the memory.
-
-    Args:
-        drop_held: Function that drops what a model has left, by its own name, and returns the bytes.
+    """The replies that wait for models to leave the memory. `drop_held`: function that drops what a model has
+    left, by its own name, and returns the bytes.
     """
 
     def __init__(self, drop_held: Callable[[str], int]) -> None:

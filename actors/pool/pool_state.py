@@ -32,14 +32,11 @@ class ModelUse:
     """The state of a model as far as the pool decides on it. Times are in seconds, by any clock.
 
     Args:
-        state: State last reported by the model.
-        tickets: Number of requests that wait for a lease.
         suspendable: True if it can be unloaded while leases are open.
         suspended: True if it was unloaded or crashed; requests with open leases then wait for its next load.
         paused: True if it admits no new requests because another model waits for its memory.
         last_used: Time at which a lease was last granted or released.
         waiting_since: Time at which its first waiting request arrived, put off by that request's priority.
-        load_seconds: Duration of its last load.
         hung: True if its worker cannot be ended, so that its memory is not released.
         remnant: True if a crashed actor's worker still holds the memory.
         pinned: True if it is never unloaded for others, or for being idle.
@@ -56,7 +53,6 @@ class ModelUse:
         retry_at: Time before which its load is not attempted again.
         short_since: Time since which memory is missing that no model can free; None if none is missing.
         freed: Bytes that other models have freed for its waiting requests.
-        frees_for: Model for which this one is being unloaded or releases its caches.
     """
 
     key: ModelKey
@@ -202,10 +198,8 @@ class PoolState:
         return self.left_by(other for other in self.fixed if other.key != model.key)
 
     def lacks_memory(self, model: ModelUse, granted: int = 0) -> bool:
-        """Return whether other programs leave too little memory for a load, whatever the limit is.
-
-        Args:
-            granted: Bytes of loads that are about to begin.
+        """Return whether other programs leave too little memory for a load, whatever the limit is. `granted`:
+        bytes of loads that are about to begin.
         """
         if self.available is None or model.need is None:
             return False
@@ -266,7 +260,6 @@ class Plan:
         trim: Loaded models that release their caches, before such a wait ends in a refusal.
         trimmed_for: Model for which `trim` releases caches.
         held_for: Model that needs the held memory, which is released; None if none does.
-        refused: Models whose requests fail.
     """
 
     open: tuple[ModelKey, ...] = ()

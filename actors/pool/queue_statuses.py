@@ -17,10 +17,8 @@ from greenroom.schemas.settings.caller import is_allowed
 
 @attrs.frozen(eq=False)
 class WaitingRoom:
-    """The models for which requests wait, and the memory that they share.
-
-    Args:
-        limit: Bytes for all models together; None if unknown.
+    """The models for which requests wait, and the memory that they share. `limit`: bytes for all models
+    together; None if unknown.
     """
 
     records: Collection[ModelRecord]
@@ -143,9 +141,7 @@ def _leaves(record: ModelRecord) -> bool:
 
 def late_tickets(records: Iterable[ModelRecord], now: float) -> Iterator[tuple[ModelRecord, Ticket, Problem]]:
     """Count the time of all waiting requests, and yield those that waited too long, with their problem.
-
-    Args:
-        now: Present time, by `time.monotonic()`.
+    `now`: present time, by `time.monotonic()`.
     """
     for record in records:
         for ticket in list(record.tickets):
@@ -156,10 +152,8 @@ def late_tickets(records: Iterable[ModelRecord], now: float) -> Iterator[tuple[M
 
 
 def refusal_problem(refusal: Refusal, models: Iterable[ModelUse], allowed: Sequence[str] = ()) -> Problem:
-    """Return the problem for the requests of a refused model.
-
-    Args:
-        allowed: Names and patterns of the models that the client may know of; empty for all.
+    """Return the problem for the requests of a refused model. `allowed`: names and patterns of the models
+    that the client may know of; empty for all.
     """
     model, required, available = refusal.key.model, refusal.required, refusal.available
     match refusal.reason:

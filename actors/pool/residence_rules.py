@@ -36,10 +36,8 @@ def rule_for(settings: Settings, model: str) -> ResidenceRule:
 
 
 def preloads_of(settings: Settings, listed: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of models to load at the start, pinned ones first.
-
-    Args:
-        listed: Names of models to which patterns may apply.
+    """Return the names of models to load at the start, pinned ones first. `listed`: names of models to which
+    patterns may apply.
     """
     names = [*(name for name, _ in settings.model_settings if not is_pattern(name)), *listed]
     rules = {name: rule_for(settings, name) for name in names}
@@ -93,11 +91,8 @@ class KeepAliveWishes:
 
 
 class RestartIntensity:
-    """The limit of failures within a period.
-
-    Args:
-        limit: Number of failures within one period after which the model is not restarted.
-        period: Length of the period in seconds.
+    """The limit of failures within a period. `limit`: number of failures within one period after which the
+    model is not restarted; `period`: length of the period in seconds.
     """
 
     def __init__(self, limit: int = 3, period: float = 60.0) -> None:

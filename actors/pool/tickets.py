@@ -194,7 +194,6 @@ class NameFound:
 
     Args:
         profile: Name of the profile; None for none.
-        defaults: Generation parameters of the profile.
         replaceable: True if the name means another model, should this one not load.
     """
 
@@ -246,10 +245,8 @@ class Lease:
 
 @attrs.frozen(eq=False)
 class Found:
-    """The answer that the model exists: `model` can prepare requests, even without weights.
-
-    Args:
-        key: Key with the model's own name, even if the request used another (`default`).
+    """The answer that the model exists: `model` can prepare requests, even without weights. `key`: key with
+    the model's own name, even if the request used another (`default`).
     """
 
     key: ModelKey

@@ -114,12 +114,8 @@ class AuditBook:
         error: str = "",
         cancelled: bool = False,
     ) -> None:
-        """Record that a model or a run has ended its part.
-
-        Args:
-            ended: Report of what a model has computed.
-            error: Code of a run's problem; empty if it had none.
-            cancelled: True if a run was cancelled.
+        """Record that a model or a run has ended its part. `error`: code of a run's problem; empty if it had
+        none; `cancelled`: True if a run was cancelled.
         """
         if (found := self._find(request_id)) is not None:
             found.halves -= 1
@@ -145,7 +141,6 @@ class AuditBook:
         Args:
             status: Status of the response; None if there was none.
             error: Code of the problem that ended it; empty if none did.
-            owner: Id of the caller's key.
             model: Name of the model in the request; a model's own id takes precedence.
             cancelled: True if the client left before the end of the answer.
         """
@@ -167,11 +162,8 @@ class AuditBook:
         self._add(AuditRow(request_id, self._clock(), *texts, status, "refused", 0.0, error=_bounded(error)))
 
     def add_call(self, request_id: str, call_id: str, tool: str, seconds: float, error: str) -> None:
-        """Record a call that a request has made of a tool of this server.
-
-        Args:
-            tool: Name of the tool, after that of its server and `/`.
-            error: Code of what went wrong; empty if nothing did.
+        """Record a call that a request has made of a tool of this server. `tool`: name of the tool, after
+        that of its server and `/`; `error`: code of what went wrong; empty if nothing did.
         """
         owner = "" if (found := self._find(request_id)) is None else found.row.owner
         began = self._clock() - seconds
@@ -332,10 +324,8 @@ class ClientLimits(Protocol):
         """Count a request as one that waits or runs; return the function to call at its end."""
 
     def charge(self, client: str, tokens: int) -> None:
-        """Charge the tokens of a prompt, and the most that its answers may have.
-
-        Raises:
-            ProblemError: 429: the client has used up its tokens.
+        """Charge the tokens of a prompt, and the most that its answers may have. Raises ProblemError: 429:
+        the client has used up its tokens.
         """
 
     def settle(self, client: str, charged: int, used: int) -> None:

@@ -32,17 +32,13 @@ class Inspection:
     Args:
         serial: Number of the request since the start, from 1.
         request_id: Id of the request, as in its `x-request-id`.
-        body: Body of the request as it came, perhaps only its beginning.
-        body_bytes: Length of the whole body.
         tokens: Token ids of the prompt.
         outputs: Raw output and its token ids, by choice.
-        left_out: Events that did not fit.
         state: `running`, `finished`, `failed` or `ended` (refused, or its client has left).
         status: HTTP status; None until it is known.
         is_submitted: True once an engine has been asked to answer it.
         figures: Figures of the request's log line, by name.
         explanation: Explanation of its cost; None before its end, or if none is given.
-        failure: Body of a response that refused the request.
         nbytes: Approximate memory in bytes.
     """
 
@@ -75,7 +71,6 @@ class Inspector:
     Its methods are called on the event loop only, and ignore requests that were dropped.
 
     Args:
-        count: Maximum number of requests.
         budget: Maximum bytes of all requests; one request takes at most a quarter of it.
         clock: Clock with Unix time in seconds.
     """

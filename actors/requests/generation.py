@@ -45,9 +45,7 @@ class RequestEvents(ABC):
     @abstractmethod
     async def receive(self) -> InferenceEvent:
         """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
-
-        Raises:
-            trio.EndOfChannel: The request has ended, with Finished or Failed.
+        Raises trio.EndOfChannel: the request has ended, with Finished or Failed.
         """
 
     @abstractmethod
@@ -111,9 +109,7 @@ class Generation(RequestEvents):
 
     async def receive(self) -> InferenceEvent:
         """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
-
-        Raises:
-            trio.EndOfChannel: The request has ended, with Finished or Failed.
+        Raises trio.EndOfChannel: the request has ended, with Finished or Failed.
         """
         while True:
             await self._send_due_messages()
@@ -245,10 +241,8 @@ class DefaultList:
 
 
 async def acquire_first(pool: Ref[PoolMessage], message: Acquire) -> Granted:
-    """Return the grant of a model; of several that its name may mean, that of the first that loads.
-
-    Raises:
-        ProblemError: None of them loads, or the pool has stopped.
+    """Return the grant of a model; of several that its name may mean, that of the first that loads. Raises
+    ProblemError: None of them loads, or the pool has stopped.
     """
     models = DefaultList()
     while True:

@@ -184,7 +184,6 @@ async def call_on_worker(workers: Workers, call: Callable[[], T], model: str) ->
 
     Args:
         call: Function that may import model libraries and read a model's files.
-        model: Name of the model, for the log.
 
     Raises:
         ProblemError: The call raised it, crashed, or hangs.

@@ -30,19 +30,15 @@ A = TypeVar("A", Admitted, PromptContents)
 
 
 async def count_prompt_tokens(pool: Ref[PoolMessage], request: InferenceRequest) -> int:
-    """Return the number of prompt tokens, as the request's usage would report it.
-
-    Raises:
-        ProblemError: The request is refused.
+    """Return the number of prompt tokens, as the request's usage would report it. Raises ProblemError: the
+    request is refused.
     """
     return (await _query(pool, Prepare(request), Admitted)).prompt_tokens
 
 
 async def render_prompt(pool: Ref[PoolMessage], request: InferenceRequest) -> PromptContents:
-    """Return the text and the tokens of a request's prompt.
-
-    Raises:
-        ProblemError: The request is refused, or its model cannot show prompts.
+    """Return the text and the tokens of a request's prompt. Raises ProblemError: the request is refused, or
+    its model cannot show prompts.
     """
     return await _query(pool, RenderPrompt(request), PromptContents)
 

@@ -184,10 +184,8 @@ class Subscription:
         return self._log.model
 
     async def receive(self) -> RunEvent:
-        """Return the next entry. It may be cancelled and called again.
-
-        Raises:
-            trio.EndOfChannel: No entries are left.
+        """Return the next entry. It may be cancelled and called again. Raises trio.EndOfChannel: no entries
+        are left.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         while not (entries := self._log.entries(self._place, 1)):
@@ -221,10 +219,8 @@ class Subscription:
 
 @attrs.frozen(eq=False)
 class Subscribed(Grant):
-    """The answer with a subscription to a run, which is closed if nobody receives it.
-
-    Args:
-        response: Stored response, finished or not; None if it is stored only at its end.
+    """The answer with a subscription to a run, which is closed if nobody receives it. `response`: stored
+    response, finished or not; None if it is stored only at its end.
     """
 
     subscription: Subscription

@@ -259,10 +259,8 @@ _SHORT = 65_536
 async def answer_from_store(
     store: Ref[StoreMessage], message: AboutOne
 ) -> StoredResponse | Subscribed | Deleted:
-    """Return a stored response or a subscription to its events, or delete it.
-
-    Raises:
-        ProblemError: The response is unknown, cannot do what the message requests, or cannot be read now.
+    """Return a stored response or a subscription to its events, or delete it. Raises ProblemError: the
+    response is unknown, cannot do what the message requests, or cannot be read now.
     """
     if isinstance(message, DeleteRun):
         await ask_store(store, lambda tables: tables.responses.delete(message.id, message.owner), writes=True)

@@ -227,10 +227,8 @@ class ImpossibleTransition(Exception):
 
 
 def check_step(before: ResponseStatus, after: ResponseStatus) -> ResponseStatus:
-    """Return the next state if the transition is allowed.
-
-    Raises:
-        ImpossibleTransition: The table has no such transition.
+    """Return the next state if the transition is allowed. Raises ImpossibleTransition: the table has no such
+    transition.
     """
     if after not in TRANSITIONS[before]:
         raise ImpossibleTransition(f"{before} to {after}")
@@ -271,10 +269,8 @@ class Runs:
         return len(self._by_id)
 
     def add(self, run: Run) -> None:
-        """Add a run until it has ended.
-
-        Raises:
-            ProblemError: 503 if its client has too many background runs; 400 if the id is in use.
+        """Add a run until it has ended. Raises ProblemError: 503 if its client has too many background runs;
+        400 if the id is in use.
         """
         message = run.message
         client = message.request.client

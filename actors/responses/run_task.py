@@ -32,11 +32,7 @@ _SHORT = 1_000  # Maximum number of log entries encoded on the event loop; longe
 
 
 class RunTask:
-    """The task that generates and stores a run's response.
-
-    Args:
-        interrupted: Function that returns the problem of a run whose task is cancelled from outside.
-    """
+    """The task that generates and stores a run's response."""
 
     def __init__(
         self,
@@ -53,11 +49,7 @@ class RunTask:
         self._interrupted = interrupted
 
     async def execute(self, on_accepted: Callable[[], None]) -> None:
-        """Execute the run from start to end. Any error fails only this run.
-
-        Args:
-            on_accepted: Callback for when a background run can be found.
-        """
+        """Execute the run from start to end. Any error fails only this run."""
         run = self._run
         try:
             with run.scope:

@@ -115,10 +115,8 @@ class Connection:
             cursor.close()
 
     def table(self, name: str) -> Table:
-        """Return a table of sqlite-utils, to change inside a transaction; slower than a statement.
-
-        Raises:
-            sqlite3.OperationalError: The table is gone; sqlite-utils would create it, without its indexes.
+        """Return a table of sqlite-utils, to change inside a transaction; slower than a statement. Raises
+        sqlite3.OperationalError: the table is gone; sqlite-utils would create it, without its indexes.
         """
         table = self._database.table(name)
         if not table.exists():
@@ -353,10 +351,8 @@ _APPLIED = "select name from _sqlite_migrations where migration_set = ?"
 
 
 def check_database(name: str) -> None:
-    """Create the database file if it is missing, and check that this version can use it.
-
-    Raises:
-        UnusableDatabase: The database is unusable.
+    """Create the database file if it is missing, and check that this version can use it. Raises
+    UnusableDatabase: the database is unusable.
     """
     try:
         path = Path(name).expanduser()
@@ -367,10 +363,8 @@ def check_database(name: str) -> None:
 
 
 def check_contents(path: Path) -> None:
-    """Check that this version can use an existing database file, which stays unchanged.
-
-    Raises:
-        UnusableDatabase: The database is unusable.
+    """Check that this version can use an existing database file, which stays unchanged. Raises
+    UnusableDatabase: the database is unusable.
     """
     try:
         with closing(sqlite3.connect(database_uri(path), timeout=_LOOK_SECONDS, uri=True)) as connection:

@@ -173,11 +173,8 @@ select chain.*, p.response is not null as keeps_prompt
 
 
 class Histories:
-    """The reader of histories; an unknown object raises a ProblemError with a 404.
-
-    Args:
-        max_length: Maximum length in characters; older turns are counted and omitted, the newest is always
-            read.
+    """The reader of histories; an unknown object raises a ProblemError with a 404. `max_length`: maximum
+    length in characters; older turns are counted and omitted, the newest is always read.
     """
 
     def __init__(
@@ -214,11 +211,8 @@ class Histories:
         return self._read_conversation(self._conversations.number(name, owner), None, self._max_length, 1)
 
     def of_response(self, name: str, owner: str) -> Turns:
-        """Return the turns up to and including a response.
-
-        Raises:
-            ProblemError: 404: the response, one of its ancestors, or their conversation is gone. 409: the
-                response is not finished.
+        """Return the turns up to and including a response. Raises ProblemError: 404: the response, one of its
+        ancestors, or their conversation is gone. 409: the response is not finished.
         """
         chain = self._connection.read(_CHAIN, {"id": name, "owner": owner})
         if not chain:

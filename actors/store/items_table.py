@@ -84,10 +84,8 @@ class ItemsTable:
         return None if row is None else row["last"]
 
     def list_input(self, response: int, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of a response's input items.
-
-        Raises:
-            ProblemError: 404: `after` is not among the items.
+        """Return a page of a response's input items. Raises ProblemError (404 `after`) is not among the
+        items.
         """
         return self._list("response = ? and output = 0", (response,), after, limit, order)
 
@@ -95,10 +93,8 @@ class ItemsTable:
         return self._list("conversation = ?", (conversation,), after, limit, order)
 
     def find(self, conversation: int, item: str) -> StoredItem:
-        """Return an item of a conversation, the last one if several have the id.
-
-        Raises:
-            ProblemError: 404: the conversation has no such item.
+        """Return an item of a conversation, the last one if several have the id. Raises ProblemError: 404:
+        the conversation has no such item.
         """
         row = self._connection.first(
             "select id, body from greenroom_items where conversation = ? and id = ? order by number desc",
@@ -134,10 +130,8 @@ class ItemsTable:
         return ItemPage(tuple(found), has_more=False)
 
     def remove(self, conversation: int, item: str) -> None:
-        """Remove an item from a conversation; its response keeps it.
-
-        Raises:
-            ProblemError: 404: the conversation has no such item.
+        """Remove an item from a conversation; its response keeps it. Raises ProblemError: 404: the
+        conversation has no such item.
         """
         self.find(conversation, item)
         chosen = (conversation, item)

@@ -32,10 +32,8 @@ class KeysTable:
         return self._connection.table("greenroom_keys")
 
     def add(self, record: KeyRecord) -> KeyRecord:
-        """Store a new key, after which every request needs one, and return it.
-
-        Raises:
-            ProblemError: 409: another key has its name.
+        """Store a new key, after which every request needs one, and return it. Raises ProblemError: 409:
+        another key has its name.
         """
         caller = record.caller
         with self._connection.transaction():
@@ -64,10 +62,8 @@ class KeysTable:
         return record
 
     def revoke(self, key: str, now: float) -> KeyRecord:
-        """Revoke a key by its id, or by the name of one that is not revoked, and return it.
-
-        Raises:
-            ProblemError: 404.
+        """Revoke a key by its id, or by the name of one that is not revoked, and return it. Raises
+        ProblemError: 404.
         """
         with self._connection.transaction():
             found = next(self._table.rows_where(f"id = ? or (name = ? and {_OPEN})", [key, key]), None)

@@ -22,10 +22,8 @@ def load_migrations() -> Migrations:
 
 
 def check_version(names: Iterable[str]) -> None:
-    """Reject a database with unknown migrations.
-
-    Raises:
-        UnusableDatabase: A newer version has written the database.
+    """Reject a database with unknown migrations. Raises UnusableDatabase: A newer version has written the
+    database.
     """
     for name in names:
         if name not in _STEPS:

@@ -99,10 +99,8 @@ def end_not_stored(response: str) -> Problem:
 
 
 def not_found(kind: str, name: str, param: str | None = None) -> Problem:
-    """Return the 404 for an object that does not exist, or belongs to another owner.
-
-    Args:
-        kind: Name of the object's type: `response`, `conversation`, `item` or `chat completion`.
+    """Return the 404 for an object that does not exist, or belongs to another owner. `kind`: name of the
+    object's type: `response`, `conversation`, `item` or `chat completion`.
     """
     code = f"{kind.replace(' ', '_')}_not_found"
     return Problem(404, code, f"The {kind} {name[:80]!r} does not exist here.", param)

@@ -18,11 +18,8 @@ _ERROR = json.dumps(
 
 
 class ResponsesTable:
-    """Responses by id and owner; an unknown one raises a ProblemError with a 404.
-
-    Args:
-        boot: Unique id of this server process, by which its running responses are told from those that an
-            earlier one left.
+    """Responses by id and owner; an unknown one raises a ProblemError with a 404. `boot`: unique id of this
+    server process, by which its running responses are told from those that an earlier one left.
     """
 
     def __init__(
@@ -113,10 +110,8 @@ class ResponsesTable:
             self.drop(int(self._row(name, owner, "number")["number"]))
 
     def fail_unfinished(self, *, own: bool = False) -> int:
-        """Fail the responses that a stopped server left unfinished, and return their number.
-
-        Args:
-            own: True to fail those of this server too, which ends.
+        """Fail the responses that a stopped server left unfinished, and return their number. `own`: True to
+        fail those of this server too, which ends.
         """
         left, boot = "boot is not null and boot != ?", "" if own else self._boot
         found = f"select 1 from greenroom_responses where {left} limit 1"
@@ -152,10 +147,8 @@ class ResponsesTable:
         return self._items.list_input(number, after, limit, order)
 
     def _check_ancestry(self, response: StoredResponse) -> int | None:
-        """Return the row number of a response's conversation, if it has one.
-
-        Raises:
-            ProblemError: 404: the conversation or the parent is gone.
+        """Return the row number of a response's conversation, if it has one. Raises ProblemError: 404: the
+        conversation or the parent is gone.
         """
         if response.parent is not None:
             try:

@@ -49,10 +49,8 @@ class _Stop:
 
 
 class Store:
-    """The actor that answers `StoreMessage`s in order; it opens the database with the first one.
-
-    Args:
-        database: Open database to use instead of the settings' file; it stays open.
+    """The actor that answers `StoreMessage`s in order; it opens the database with the first one. `database`:
+    open database to use instead of the settings' file; it stays open.
     """
 
     def __init__(
@@ -111,10 +109,8 @@ class Store:
         self._opener.deadline = time.monotonic() + min(seconds, most)
 
     async def stop(self, seconds: float) -> None:
-        """Stop the store after it has answered the queued messages.
-
-        Args:
-            seconds: Time limit in seconds; after it, the messages that are left stay unanswered.
+        """Stop the store after it has answered the queued messages. `seconds`: time limit in seconds; after
+        it, the messages that are left stay unanswered.
         """
         self._control.send(_Stop())
         with trio.move_on_after(seconds, shield=True):

@@ -35,10 +35,8 @@ log = get_logger()
 
 @attrs.define(eq=False)
 class Job:
-    """A message to answer, with its remaining steps if it takes several.
-
-    Args:
-        asked: Arrival time, by `time.monotonic()`.
+    """A message to answer, with its remaining steps if it takes several. `asked`: arrival time, by
+    `time.monotonic()`.
     """
 
     message: StoreMessage
@@ -94,7 +92,6 @@ class StoreLoop:
     All public methods may be called on any thread.
 
     Args:
-        opener: Opener of the database, for the first job and after an error.
         report: Callback for reports, on this thread; must not block.
 
     Attributes:
@@ -125,10 +122,8 @@ class StoreLoop:
         return waiting
 
     def run(self, heartbeat: Heartbeat) -> StoreLoopEnded:
-        """Run the jobs, sending heartbeats. A BaseException that is no Exception ends the loop.
-
-        Raises:
-            BaseException: A library has panicked; the connection must not be used again.
+        """Run the jobs, sending heartbeats. A BaseException that is no Exception ends the loop. Raises
+        BaseException: A library has panicked; the connection must not be used again.
         """
         try:
             while (job := self._next(heartbeat)) is not None:
@@ -220,10 +215,8 @@ class StoreLoop:
 
 @attrs.frozen(eq=False)
 class OpenStore:
-    """An open database with its operations.
-
-    Args:
-        keys: Connection to the database of the keys, which is a file's even where all else is in memory.
+    """An open database with its operations. `keys`: connection to the database of the keys, which is a file's
+    even where all else is in memory.
     """
 
     connection: Connection
@@ -263,7 +256,6 @@ class DatabaseOpener:
         storing: True if clients' content may be added.
         retention_days: Days without use after which data is deleted.
         max_bytes: Maximum size of the database in bytes; None for no limit.
-        audit_days: Days after which a row of the audit is deleted.
         audit_rows: Maximum number of rows of the audit.
 
     Attributes:

@@ -41,11 +41,9 @@ class Tables:
     """The tables of a connection.
 
     Args:
-        boot: Unique id of this server process.
         storing: True if clients' content may be added.
         retention_days: Days without use after which data is deleted; inf keeps everything.
         max_bytes: Maximum size of the database in bytes; None for no limit.
-        audit_days: Days after which a row of the audit is deleted.
         audit_rows: Maximum number of rows of the audit.
         keys: Connection to the database of the keys; None for the same one.
     """
@@ -77,11 +75,8 @@ class Tables:
         self.keys = KeysTable(keys or connection)
 
     def answer(self, message: Run[Any] | CheckStoring) -> Result | Committed:
-        """Return the answer to a message.
-
-        Raises:
-            ProblemError: The message cannot be executed; nothing has been changed.
-            sqlite3.Error: The database failed; nothing has been changed.
+        """Return the answer to a message. Raises ProblemError: the message cannot be executed; nothing has
+        been changed. Raises sqlite3.Error: the database failed; nothing has been changed.
         """
         if isinstance(message, CheckStoring):
             self._capacity.check(message.owner)
@@ -143,10 +138,8 @@ async def ask_store(
     writes: bool = False,
     unused: T | None = None,
 ) -> T:
-    """Return the value of a function on the store's tables; see `Run`.
-
-    Raises:
-        ProblemError: The function raises it, the database cannot be used, or the store has stopped.
+    """Return the value of a function on the store's tables; see `Run`. Raises ProblemError: the function
+    raises it, the database cannot be used, or the store has stopped.
     """
     answer = await ask_store_or_failed(store, function, writes=writes, unused=unused)
     if isinstance(answer, Failed):
@@ -224,11 +217,8 @@ class CompletionsTable:
         model: str | None = None,
         metadata: Mapping[str, str] = NO_METADATA,
     ) -> CompletionPage:
-        """Return a page of an owner's completions, or raise a 404 if `after` is not among them.
-
-        Args:
-            model: Model filter; None for every model.
-            metadata: Metadata entries that a completion must have.
+        """Return a page of an owner's completions, or raise a 404 if `after` is not among them. `model`:
+        model filter; None for every model; `metadata`: metadata entries that a completion must have.
         """
         condition, values = "owner = ?", [owner]
         if model is not None:
@@ -299,11 +289,8 @@ _ADD_USAGE = (
 
 
 class AuditTable:
-    """The rows of ended requests, and the usage of each key and day.
-
-    Args:
-        days: Days after which a row is deleted.
-        most: Maximum number of rows that stay after a retention pass.
+    """The rows of ended requests, and the usage of each key and day. `most`: maximum number of rows that stay
+    after a retention pass.
     """
 
     def __init__(self, connection: Connection, days: float, most: int, capacity: Capacity) -> None:
@@ -346,11 +333,8 @@ class AuditTable:
     def usage(
         self, since: str = "", owners: tuple[str, ...] = (), limit: int = 1_000
     ) -> tuple[KeyUsage, ...]:
-        """Return the usage by day and key, the latest day first.
-
-        Args:
-            since: First day in UTC, as `2026-11-24`.
-            owners: Ids of keys; empty for all.
+        """Return the usage by day and key, the latest day first. `since`: first day in UTC, as `2026-11-24`;
+        `owners`: ids of keys; empty for all.
         """
         owned = f" and {_owned(owners)}" if owners else ""
         found = self._connection.read(

@@ -99,10 +99,8 @@ class ToolConversation(RequestEvents):
             self._begin()
 
     async def receive(self) -> InferenceEvent:
-        """Return the next event. It may be cancelled and called again without losing an event.
-
-        Raises:
-            trio.EndOfChannel: The request has ended, with Finished or Failed.
+        """Return the next event. It may be cancelled and called again without losing an event. Raises
+        trio.EndOfChannel: the request has ended, with Finished or Failed.
         """
         while not self._ready:
             if self._ended:

@@ -124,10 +124,8 @@ class Session:
             self._opened.set()
 
     async def list_tools(self) -> tuple[Tool, ...]:
-        """Return all tools of the server, from its list or from that of less than a minute ago.
-
-        Raises:
-            SessionFailed: There is no list.
+        """Return all tools of the server, from its list or from that of less than a minute ago. Raises
+        SessionFailed: there is no list.
         """
         async with self._listing:
             if self._tools is None or self._clock() - self._listed_at > LIST_SECONDS:

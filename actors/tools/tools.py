@@ -42,7 +42,6 @@ class Tools:
     """The actor of tools; a session is opened and closed in its tasks, and never in a request's.
 
     Args:
-        settings: Settings with the servers that are always listed.
         audit: Book of the audit, with a row for each call; None for none.
         inspector: Inspector of the requests, which keeps their calls; None for none.
         idle_seconds: Seconds without a call after which a session ends.
@@ -130,10 +129,8 @@ class Tools:
         return result
 
     def _session(self, source: ToolSource) -> Session:
-        """Return the open session with a server, which may have to be started.
-
-        Raises:
-            SessionFailed: It failed too often, or there are too many.
+        """Return the open session with a server, which may have to be started. Raises SessionFailed: it
+        failed too often, or there are too many.
         """
         session = self._sessions.get(source.session)
         is_same = session is not None and session.source.server == source.server  # else changed settings

@@ -112,10 +112,8 @@ class Program:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Streams]:
-        """Start the program, and kill it and its children at the end, after a second to leave.
-
-        Raises:
-            OSError: It cannot be started.
+        """Start the program, and kill it and its children at the end, after a second to leave. Raises
+        OSError: it cannot be started.
         """
         environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         with tempfile.TemporaryDirectory(prefix="greenroom-mcp-", ignore_cleanup_errors=True) as folder:

@@ -38,10 +38,8 @@ _SHORTEST = 200
 
 @attrs.frozen
 class OwnTool:
-    """A tool that this server calls.
-
-    Args:
-        tool: Tool as the model sees it; its name differs from `name` where two servers have one name.
+    """A tool that this server calls. `tool`: tool as the model sees it; its name differs from `name` where
+    two servers have one name.
     """
 
     tool: Tool
@@ -119,10 +117,8 @@ class LoopRules:
 
 
 class Turn:
-    """The output of one generation, collected while it streams.
-
-    Args:
-        first_call: Index of the next call of the client's tools.
+    """The output of one generation, collected while it streams. `first_call`: index of the next call of the
+    client's tools.
     """
 
     def __init__(self, own: Mapping[str, OwnTool], first_call: int) -> None:
@@ -171,11 +167,8 @@ class Turn:
 
 
 def result_message(call: ToolCall, result: ToolResult, *, room: int, sees: bool) -> Message:
-    """Return a result as a message of the history.
-
-    Args:
-        room: Most tokens of its text.
-        sees: True if the model takes images.
+    """Return a result as a message of the history. `room`: most tokens of its text; `sees`: True if the model
+    takes images.
     """
     parts: list[ContentPart] = []
     left = room * _BYTES_PER_TOKEN

@@ -45,11 +45,8 @@ class _Interrupted(Exception):
 
 @attrs.frozen(eq=False)
 class Origin:
-    """The hub that a file comes from.
-
-    Args:
-        token: The user's token, which no other host gets to see; None if there is none.
-        pauses: Seconds before another try, by the number of tries in a row that brought nothing.
+    """The hub that a file comes from. `token`: the user's token, which no other host gets to see; None if
+    there is none; `pauses`: seconds before another try, by the number of tries in a row that brought nothing.
     """
 
     source: str
@@ -75,11 +72,8 @@ class FileTransfer:
         self._arrived = arrived
 
     async def run(self) -> None:
-        """Fetch what is missing, and make the file a blob; a cut connection is resumed.
-
-        Raises:
-            TransferError: The hub does not give the file, or not the one that it lists.
-            OSError: The disk refuses.
+        """Fetch what is missing, and make the file a blob; a cut connection is resumed. Raises TransferError:
+        the hub does not give the file, or not the one that it lists. Raises OSError: the disk refuses.
         """
         failures = 0
         while True:
@@ -105,11 +99,8 @@ class FileTransfer:
         return f"'{self._part.file.path[:80]}'"
 
     async def _finish(self) -> bool:
-        """Check the hash; return False if an earlier run's bytes were wrong, which are fetched again.
-
-        Raises:
-            TransferError: The file is not the one that the hub lists.
-            OSError: The disk refuses.
+        """Check the hash; return False if an earlier run's bytes were wrong, which are fetched again. Raises
+        TransferError: the file is not the one that the hub lists. Raises OSError: the disk refuses.
         """
         if await trio.to_thread.run_sync(self._part.finish):
             self._arrived()

@@ -50,7 +50,6 @@ class Wish:
     """A model that is to be fetched.
 
     Args:
-        revision: Branch, tag or commit.
         trust_remote_code: Whether to fetch the model's own Python code too.
         pauses: Seconds before another try, by the number of tries in a row that brought nothing.
         attached: True if the fetch ends with the last client that waits for the model.
@@ -73,10 +72,8 @@ class DiskRoom:
 
     @contextmanager
     def claimed(self, cache: Path, free: int, left: Callable[[], int]) -> Iterator[None]:
-        """Claim room in a cache folder, with `free` bytes, for the bytes that a fetch still needs.
-
-        Raises:
-            OSError: There is not enough; the message gives the sizes.
+        """Claim room in a cache folder, with `free` bytes, for the bytes that a fetch still needs. Raises
+        OSError: there is not enough; the message gives the sizes.
         """
         needed, promised = left(), sum(other() for other in self._left.values())
         if needed and needed + promised + RESERVED_BYTES > free:
@@ -224,11 +221,8 @@ class _FetchFiles:
         self._room = room
 
     async def __call__(self, repository: Repository, files: tuple[RemoteFile, ...]) -> None:
-        """Fetch the files that are missing.
-
-        Raises:
-            TransferError: The hub does not give one of them.
-            OSError: The disk refuses, or has not enough room.
+        """Fetch the files that are missing. Raises TransferError: the hub does not give one of them. Raises
+        OSError: the disk refuses, or has not enough room.
         """
         unique = {file.digest: file for file in files}.values()
         there, whole, free = await trio.to_thread.run_sync(self._look, files)

@@ -108,7 +108,6 @@ class Adapter(OutputAdapter):
         choice: Parsers of the model's calls and reasoning, and traits of its template.
         stop_token_ids: Tokens that end a turn.
         known_switches: Reasoning switches of the model's family, for templates that reveal none.
-        system_prompt: Default system prompt of conversations without one.
         images: Writer of image placeholders into prompts; None for text models.
 
     Attributes:
@@ -154,10 +153,8 @@ class Adapter(OutputAdapter):
         self._explains, self._inspects = settings.explain, bool(settings.inspect or settings.log_content)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
-        """Tokenize a request, resolve its parameters, and check both against the model.
-
-        Raises:
-            ProblemError: 400 for anything that the request or the model's template cannot do.
+        """Tokenize a request, resolve its parameters, and check both against the model. Raises ProblemError:
+        400 for anything that the request or the model's template cannot do.
         """
         parameters = self._parameters(request)
         if isinstance(request.input, RawInput):
@@ -165,10 +162,8 @@ class Adapter(OutputAdapter):
         return self._prepare_chat(request, parameters, *self._read_chat(request))
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return the contents of a request's prompt.
-
-        Raises:
-            ProblemError: 400 for anything that the request or the model's template cannot do.
+        """Return the contents of a request's prompt. Raises ProblemError: 400 for anything that the request
+        or the model's template cannot do.
         """
         if not isinstance(request.input, RawInput):
             return self._render_read(request, self._read_chat(request)[0])
@@ -325,7 +320,6 @@ def make_adapter(
     """Return the adapter of a model, for the thread that owns the tokenizer.
 
     Args:
-        system_prompt: Default system prompt of conversations without one.
         make: Adapter class; it takes the arguments of a text model's adapter.
 
     Raises:
@@ -383,11 +377,8 @@ _END_OF_TURN_TOKENS = (
 
 
 def find_stop_token_ids(tokenizer: ChatTokenizer, of_family: tuple[str, ...]) -> frozenset[int]:
-    """Return the ids of the tokens that end a turn: declared, well-known and the family's.
-
-    Args:
-        tokenizer: Tokenizer of the model.
-        of_family: End-of-turn tokens of the model's family.
+    """Return the ids of the tokens that end a turn: declared, well-known and the family's. `tokenizer`:
+    tokenizer of the model; `of_family`: end-of-turn tokens of the model's family.
     """
     added = tokenizer.added_tokens
     ends = {added[token] for token in (*_END_OF_TURN_TOKENS, *of_family) if token in added}

@@ -23,10 +23,8 @@ def is_too_long(characters: int, tokenizer: ChatTokenizer, context: int) -> bool
 
 
 def check_text_length(characters: int, tokenizer: ChatTokenizer, context: int) -> None:
-    """Refuse a text whose length alone shows that it exceeds the context.
-
-    Raises:
-        ProblemError: 400 `context_length_exceeded`, with a lower bound of the token count.
+    """Refuse a text whose length alone shows that it exceeds the context. Raises ProblemError: 400
+    `context_length_exceeded`, with a lower bound of the token count.
     """
     if is_too_long(characters, tokenizer, context):
         raise ProblemError(context_length_exceeded(characters // tokenizer.longest_token, context))
@@ -70,10 +68,8 @@ def check_logit_bias(biases: Sequence[tuple[int, float]], tokenizer: ChatTokeniz
 
 
 def remaining_context(tokens: Sequence[int], context: int) -> int:
-    """Return the number of tokens that can still be generated.
-
-    Raises:
-        ProblemError: 400 `context_length_exceeded` if there are none.
+    """Return the number of tokens that can still be generated. Raises ProblemError: 400
+    `context_length_exceeded` if there are none.
     """
     if len(tokens) >= context:
         raise ProblemError(context_length_exceeded(len(tokens), context))

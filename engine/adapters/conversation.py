@@ -49,11 +49,8 @@ _NUMBER_FIELD = "greenroom_number"  # Key of a part's number, which templates ig
 
 @attrs.frozen
 class RenderedImage(ImagePart):
-    """An image or audio of the model's input, processed for its prompt.
-
-    Args:
-        tokens: Number of its tokens in the prompt.
-        processed: Output of the model's processor.
+    """An image or audio of the model's input, processed for its prompt. `tokens`: number of its tokens in the
+    prompt.
     """
 
     number: int = attrs.field(kw_only=True)
@@ -122,7 +119,6 @@ class MessageConverter:
     Args:
         parser: Parser of the model's calls, to render calls that the template cannot show.
         marker: Marker of control tokens in user text.
-        forms: Forms of turns that the template does not take unchanged.
         media: Media allowed as content parts, by role; others become numbered placeholders in text.
     """
 
@@ -147,14 +143,8 @@ class MessageConverter:
         instructions: str = "",
         changes: PromptChanges = NO_CHANGES,
     ) -> list[TemplateMessage]:
-        """Return the conversation for the template.
-
-        Args:
-            instructions: The server's own text for the system message; it is not marked.
-            changes: Changes to the messages that switch the model's reasoning.
-
-        Raises:
-            ProblemError: 400 for a tool result without a call.
+        """Return the conversation for the template. `instructions`: the server's own text for the system
+        message; it is not marked. Raises ProblemError: 400 for a tool result without a call.
         """
         traits, forms = self._traits, self._forms
         if forms.reasoning_form == "text":

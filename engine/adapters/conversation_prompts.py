@@ -82,8 +82,6 @@ class ConversationPrompts:
         """Return a conversation as token ids that fit the context.
 
         Args:
-            changes: Changes to the prompt that switch the model's reasoning.
-            overflow: Handling of conversations that are too long.
             max_tokens: Limit on the answer in tokens. `drop_oldest` leaves that many if possible, but no more
                 than a quarter of the context.
 
@@ -245,7 +243,6 @@ def first_fitting(starts: Sequence[int], attempt: Callable[[int], T | None]) -> 
     result, however long the conversation is.
 
     Args:
-        starts: Possible starts, in ascending order.
         attempt: Function that returns None if the conversation does not fit from a start.
     """
     too_early, fits, found = -1, len(starts), None

@@ -40,13 +40,8 @@ class EffortLevels:
 def find_efforts(
     render: Render, reads: Callable[[str], bool], conversation: Sequence[Mapping[str, Any]], on: PromptChanges
 ) -> EffortLevels:
-    """Return the efforts that the template knows.
-
-    Args:
-        render: Renderer of messages with template options.
-        reads: Function that returns whether the template may read an option of that name.
-        conversation: Messages that end with a user turn with the text `USER`.
-        on: Change that switches reasoning on; efforts may matter only then.
+    """Return the efforts that the template knows. `reads`: function that returns whether the template may
+    read an option of that name; `conversation`: messages that end with a user turn with the text `USER`.
     """
     for name in filter(reads, EFFORT_OPTIONS):
         rendered = {
@@ -160,7 +155,6 @@ def find_switches(
     """Return the reasoning switches of a template.
 
     Args:
-        render: Renderer of messages with template options.
         source: Source of the template; None if it is code, which may read any option.
         takes_system: True if the template shows a system message.
         known: Switches of the model's family, for templates that reveal none.

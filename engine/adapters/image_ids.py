@@ -157,10 +157,8 @@ def _content(name: str) -> str:
 
 @attrs.frozen
 class ReadImages:
-    """A conversation with images prepared for one model.
-
-    Args:
-        messages: Messages without tables; for a text model, without media.
+    """A conversation with images prepared for one model. `messages`: messages without tables; for a text
+    model, without media.
     """
 
     messages: tuple[Message, ...]

@@ -19,10 +19,8 @@ RenderCalls = Callable[[Sequence[ToolCall]], str]
 
 
 def add_tool_names(messages: Sequence[Message]) -> list[Message]:
-    """Return the messages with the function's name on every tool result.
-
-    Raises:
-        ProblemError: 400 that names the first result without an earlier call.
+    """Return the messages with the function's name on every tool result. Raises ProblemError: 400 that names
+    the first result without an earlier call.
     """
     names: dict[str | None, str] = {}
     named: list[Message] = []

@@ -203,10 +203,8 @@ def drop_past_reasoning(messages: Sequence[Message]) -> list[Message]:
 
 
 def number_calls(turns: Sequence[Message], *, by_turn: bool) -> list[Message]:
-    """Return the turns with call ids of the form `functions.NAME:INDEX`, in calls and results.
-
-    Args:
-        by_turn: True if the index restarts in each turn instead of each conversation.
+    """Return the turns with call ids of the form `functions.NAME:INDEX`, in calls and results. `by_turn`:
+    True if the index restarts in each turn instead of each conversation.
     """
     numbered: list[Message] = []
     ids: dict[str | None, str] = {}
@@ -256,11 +254,8 @@ def render_turns(
     *,
     without_content: bool,
 ) -> str:
-    """Return a conversation as rendered text, with text beside calls in the model's form.
-
-    Args:
-        render: Function that renders the converted conversation.
-        without_content: True if a turn of calls must not have any content.
+    """Return a conversation as rendered text, with text beside calls in the model's form. `without_content`:
+    True if a turn of calls must not have any content.
     """
     messages = convert(forms)
     texts = _take_texts(messages, None if without_content else "") if forms.call_head else []

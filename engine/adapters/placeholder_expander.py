@@ -21,12 +21,8 @@ from greenroom.schemas.problems import invalid
 
 @attrs.frozen
 class Placeholder:
-    """A chat template's text for an image or audio.
-
-    Args:
-        text: Complete text, including the text around the marker.
-        marker: Placeholder that the processor replaces with its tokens.
-        roles: Roles whose messages may have it as a content part; in others, `text` replaces it.
+    """A chat template's text for an image or audio. `marker`: placeholder that the processor replaces with
+    its tokens; `roles`: roles whose messages may have it as a content part; in others, `text` replaces it.
     """
 
     text: str
@@ -73,10 +69,8 @@ class PlaceholderExpander:
         }
 
     def encode(self, prompt: RenderedPrompt, chat: ChatInput) -> Iterator[list[int]]:
-        """Yield the token ids of a prompt, with images expanded.
-
-        Raises:
-            ProblemError: 400 if the template does not show all images.
+        """Yield the token ids of a prompt, with images expanded. Raises ProblemError: 400 if the template
+        does not show all images.
         """
         images = deque(self.images_in_order(prompt, chat))
         to_rewrite, written = images.copy(), images
@@ -88,10 +82,8 @@ class PlaceholderExpander:
             yield _with_images(tokens, written)
 
     def images_in_order(self, prompt: RenderedPrompt, chat: ChatInput) -> list[RenderedImage]:
-        """Return the images of a prompt in order.
-
-        Raises:
-            ProblemError: 400 if the template does not show exactly the conversation's images.
+        """Return the images of a prompt in order. Raises ProblemError: 400 if the template does not show
+        exactly the conversation's images.
         """
         images = _by_number(chat)
         in_parts = iter(prompt.image_parts)

@@ -97,9 +97,6 @@ class PromptRenderer:
         Tools that the template fails to describe, or of which it leaves out parameters, are described in the
         system message.
 
-        Args:
-            changes: Changes to the prompt that switch the model's reasoning.
-
         Raises:
             ProblemError: 400 for anything that the request or the template cannot do.
         """
@@ -231,10 +228,8 @@ _SENTENCES: dict[Verbosity, str] = {
 
 
 class SystemMessages:
-    """Completes the system messages of conversations before rendering.
-
-    Args:
-        default: Default system prompt of conversations without one; empty for none.
+    """Completes the system messages of conversations before rendering. `default`: default system prompt of
+    conversations without one; empty for none.
     """
 
     def __init__(self, default: str = "") -> None:

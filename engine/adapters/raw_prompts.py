@@ -14,11 +14,8 @@ from greenroom.schemas.problems import ProblemError, context_length_exceeded, in
 
 
 class RawPrompts:
-    """Tokenizes the raw prompts of one model.
-
-    Args:
-        tokenizer: Tokenizer of the model.
-        context_length: Limit on prompt and answer together, in tokens.
+    """Tokenizes the raw prompts of one model. `tokenizer`: tokenizer of the model; `context_length`: limit on
+    prompt and answer together, in tokens.
     """
 
     def __init__(self, tokenizer: ChatTokenizer, context_length: int) -> None:
@@ -45,10 +42,8 @@ class RawPrompts:
         return self._checked(raw.prompt, raw.param)
 
     def echo(self, raw: RawInput, tokens: Sequence[int]) -> EchoedPrompt | None:
-        """Return the prompt to echo to the client; None if no echo is requested.
-
-        Raises:
-            ProblemError: 400 if the prompt is too long to be scored.
+        """Return the prompt to echo to the client; None if no echo is requested. Raises ProblemError: 400 if
+        the prompt is too long to be scored.
         """
         if not raw.echo:
             return None

@@ -57,11 +57,8 @@ def read_turn(
     *,
     ended_by_model: bool = True,
 ) -> ParsedTurn:
-    """Return the turn as a client would receive it if the model had written it.
-
-    Args:
-        pieces: Pieces in which the text arrives; empty for one piece.
-        ended_by_model: False if the text was cut off.
+    """Return the turn as a client would receive it if the model had written it. `pieces`: pieces in which the
+    text arrives; empty for one piece; `ended_by_model`: False if the text was cut off.
     """
     prepared = PreparedPrompt(
         tokens=(0,),
@@ -108,12 +105,7 @@ def find_reasoning_parser(turns: RenderedTurns, likely: str) -> ReasoningParser 
 
 @attrs.frozen
 class FoundToolParser:
-    """A parser that reads calls as a template shows them.
-
-    Args:
-        traits: Traits of the template, limited to turns that the parser reads.
-        exact: True if nested arguments are read too.
-    """
+    """A parser that reads calls as a template shows them. `exact`: True if nested arguments are read too."""
 
     parser: ToolCallParser
     traits: TemplateTraits
@@ -243,12 +235,8 @@ class RenderedTurn:
 
 
 class RenderedTurns:
-    """Renders single turns with a model's own template.
-
-    Args:
-        tokenizer: Tokenizer with the template.
-        stop_texts: Texts of the tokens that end a turn.
-        tools: Tools that the conversation offers, if the template describes tools.
+    """Renders single turns with a model's own template. `tokenizer`: tokenizer with the template;
+    `stop_texts`: texts of the tokens that end a turn.
     """
 
     def __init__(
@@ -281,10 +269,8 @@ class RenderedTurns:
         return (self._render([USER]) or "") if self._tools else ""
 
     def _render(self, messages: list[Message], *, prompts: bool = True, **options: Any) -> str | None:
-        """Return a rendered conversation; None if the template refuses it.
-
-        Args:
-            prompts: True to end with the start of the assistant's next turn.
+        """Return a rendered conversation; None if the template refuses it. `prompts`: True to end with the
+        start of the assistant's next turn.
         """
         converter = MessageConverter(self._traits, NullToolParser(), self._marker)
         try:
@@ -300,10 +286,8 @@ class RenderedTurns:
             return None
 
     def _cut(self, rendered: str, whole: bool) -> RenderedTurn | None:
-        """Return the text behind the prompt, up to the first token that ends a turn.
-
-        Args:
-            whole: True if nothing follows the turn, so that its end need not be found.
+        """Return the text behind the prompt, up to the first token that ends a turn. `whole`: True if nothing
+        follows the turn, so that its end need not be found.
         """
         behind_user = rendered.find(USER.text) + len(USER.text)
         skipped = (_skip(opening, rendered, behind_user) for opening in self._openings)

@@ -301,10 +301,8 @@ def render_conversation(
     continue_final_message: bool = False,
     options: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return the conversation as rendered prompt text.
-
-    Raises:
-        ProblemError: 400 with the template's own message, or with the limit that it exceeds.
+    """Return the conversation as rendered prompt text. Raises ProblemError: 400 with the template's own
+    message, or with the limit that it exceeds.
     """
     try:
         return tokenizer.render(
@@ -336,10 +334,8 @@ def shows_in_order(rendered: str | None, *words: str) -> bool:
 
 
 def check_options(options: Mapping[str, Any], field: str = "chat_template_kwargs") -> None:
-    """Refuse template options that would override the server's own.
-
-    Raises:
-        ProblemError: 400 that names the option.
+    """Refuse template options that would override the server's own. Raises ProblemError: 400 that names the
+    option.
     """
     for name in options:
         if name in RESERVED_OPTIONS or name.startswith("_") or not name.isidentifier():

@@ -39,7 +39,6 @@ class Catalog:
     Args:
         models: Hub ids and folders named by the operator; if empty, the demo model is served.
         cache: Hub cache folder; located as huggingface_hub does by default.
-        trust_remote_code: Whether models with Python code of their own are listed.
         aliases: Further names and patterns with their models; a model's own name precedes a pattern.
         default: Candidates for the name `default`, which means the first usable one; without any, it means
             the first model.
@@ -215,7 +214,6 @@ class Names:
 
     Args:
         default: Lookup of the model that `default` means.
-        aliases: Further names and patterns with the models that they mean.
         written: Ids by the operator's spelling of a model, such as a path.
     """
 
@@ -283,10 +281,6 @@ def find_conflict(models: Iterable[tuple[str, str]], aliases: Aliases, profiles:
     """Return a sentence about two things of one name, without its full stop; None if there are none.
 
     A name with `:latest` is the same as one without.
-
-    Args:
-        models: Ids of the models that the operator named, each with its place.
-        aliases: Further names of models.
     """
     places: dict[str, str] = {}
     for model, place in models:

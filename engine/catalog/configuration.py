@@ -31,9 +31,7 @@ _MAX_TOKENIZER_CONTEXT_LENGTH = 10_000_000
 
 def declared_context_length(folder: Path, config: Mapping[str, Any], text_module: Path | None) -> int:
     """Return the context length in tokens from config.json, else the tokenizer, else mlx-lm's default.
-
-    Args:
-        text_module: File of mlx-lm that implements the architecture.
+    `text_module`: file of mlx-lm that implements the architecture.
     """
     for source in (text_config(config), config):
         for field in _FIELDS:

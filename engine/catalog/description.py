@@ -117,9 +117,6 @@ def with_findings(
 
     Findings are invalid for other files, by another version of the probe, and for another type of model, as
     of a vision model that the operator serves without vision.
-
-    Args:
-        detected: Record that the model's files suggest.
     """
     if probed is None or probed.probe_version != PROBE_VERSION or probed.model_type != detected.model_type:
         return detected

@@ -22,7 +22,6 @@ class FamilyTraits:
         prefixes: Prefixes of `model_type`; the first family with a match is taken.
         names: Prefixes of words in model names, for a `model_type` without a family.
         tool_parser: Id of the tool call parser, for models whose template shows no format.
-        reasoning_parser: Id of the reasoning parser, likewise.
         end_of_turn_tokens: Tokens that end a turn but are not declared in the model's files.
         reasoning_lines: System messages that switch reasoning on and off, if the template cannot.
         reasoning_words: Words after the user's message that do so, likewise.
@@ -143,10 +142,8 @@ class FillFormat:
     ends: tuple[str, ...] = ()
 
     def prompt(self, prefix: str, suffix: str, mark: Callable[[str], str]) -> str:
-        """Return the prompt for the text between a prefix and a suffix.
-
-        Args:
-            mark: Function that escapes control tokens in the client's texts.
+        """Return the prompt for the text between a prefix and a suffix. `mark`: function that escapes control
+        tokens in the client's texts.
         """
         places = {"{prefix}": mark(prefix), "{suffix}": mark(suffix)}
         before, between, after = self._parts()

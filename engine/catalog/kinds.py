@@ -50,7 +50,6 @@ def detect(
     """Return the capability record of a model's folder.
 
     Args:
-        trust_remote_code: Whether to accept a model with Python code of its own.
         name: Name of the model, also in errors; by default the folder's name.
         allow_vision: False to serve a vision model as a text model where code for that exists.
 

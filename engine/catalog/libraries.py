@@ -39,9 +39,6 @@ def library_constant(library: str, file: str, name: str) -> Any:
     """Return a dictionary or set literal from a library's source; an empty dictionary if it is missing.
 
     Values that are not literals are returned as source text.
-
-    Args:
-        file: Path within the library's folder.
     """
     root = library_folder(library)
     if root is None or not (root / file).is_file():

@@ -160,10 +160,8 @@ def missing_module(error: BaseException) -> str:
 
 
 def library_missing(model: str, module: str, install: str = "") -> Problem:
-    """Return the 501 problem for a missing library.
-
-    Args:
-        install: Command that installs it; by default `pip install` of its package.
+    """Return the 501 problem for a missing library. `install`: command that installs it; by default `pip
+    install` of its package.
     """
     top = module.partition(".")[0]
     line = install or f"pip install {_PACKAGES.get(top, top.replace('_', '-'))}"

@@ -48,11 +48,8 @@ _KINDS = (
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file for reading without blocking; links are followed.
-
-    Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: One sentence: the file is not regular or cannot be read.
+    """Open a regular file for reading without blocking; links are followed. Raises FileNotFoundError: there
+    is no such file. Raises ValueError: one sentence: the file is not regular or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -99,10 +96,8 @@ def limit_of(name: str) -> int | None:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that libraries can safely open all files in a model's folder and its subfolders.
-
-    Raises:
-        ValueError: One sentence about an unsafe file, or that there are too many files.
+    """Check that libraries can safely open all files in a model's folder and its subfolders. Raises
+    ValueError: one sentence about an unsafe file, or that there are too many files.
     """
     for name, status in _files(folder):
         kind, limit = _kind(status.st_mode), limit_of(name)
@@ -136,10 +131,8 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """Return the status of what an entry is or links to; None for a broken link.
-
-    Raises:
-        ValueError: It cannot be read.
+    """Return the status of what an entry is or links to; None for a broken link. Raises ValueError: it cannot
+    be read.
     """
     try:
         return entry.stat()
@@ -204,10 +197,8 @@ _ENDS = (".tiktoken", ".model", ".spm", ".vocab")
 
 
 def check_tokenizer_files(folder: Path) -> None:
-    """Check that a model's folder has a file with a tokenizer's usual name.
-
-    Raises:
-        ValueError: There is no such file.
+    """Check that a model's folder has a file with a tokenizer's usual name. Raises ValueError: there is no
+    such file.
     """
     if not any(name.startswith(_BEGINNINGS) or name.endswith(_ENDS) for name in os.listdir(folder)):
         raise ValueError("there is no tokenizer in its folder")

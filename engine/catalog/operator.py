@@ -16,19 +16,15 @@ MAX_BYTES = 1_000_000  # Size limit of a system prompt in bytes; more than the c
 
 
 def system_prompt_of(model: str, settings: Settings) -> str:
-    """Return a model's system prompt: its own, else the common one; empty if there is none.
-
-    Raises:
-        ProblemError: 503 if its file cannot be read.
+    """Return a model's system prompt: its own, else the common one; empty if there is none. Raises
+    ProblemError: 503 if its file cannot be read.
     """
     return _text_of(model, settings.applied_to(model).system_prompt, "system prompt", MAX_BYTES) or ""
 
 
 def chat_template_of(model: str, settings: Settings) -> str | None:
-    """Return the chat template that the operator chose for a model; None for the model's own.
-
-    Raises:
-        ProblemError: 503 if its file cannot be read.
+    """Return the chat template that the operator chose for a model; None for the model's own. Raises
+    ProblemError: 503 if its file cannot be read.
     """
     return _text_of(model, settings.of_model(model).chat_template, "chat template", MAX_TEMPLATE_BYTES)
 
@@ -44,13 +40,8 @@ def find_bad_file(settings: Settings) -> str | None:
 
 
 def read_text(file: str, limit: int = MAX_BYTES) -> str:
-    """Return the text of a file, without trailing white space.
-
-    Args:
-        limit: Size limit in bytes.
-
-    Raises:
-        ValueError: The file cannot be read, is too long, or is not UTF-8; the message says which.
+    """Return the text of a file, without trailing white space. `limit`: size limit in bytes. Raises
+    ValueError: the file cannot be read, is too long, or is not UTF-8; the message says which.
     """
     try:
         with Path(file).expanduser().open("rb") as opened:

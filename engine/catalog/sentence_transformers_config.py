@@ -47,11 +47,7 @@ class Pooling:
 
 @attrs.frozen
 class Layer:
-    """A `Dense` or `LayerNorm` layer after the pooling, with its own weights.
-
-    Args:
-        folder: Folder of its config.json and model.safetensors.
-    """
+    """A `Dense` or `LayerNorm` layer after the pooling, with its own weights."""
 
     kind: str
     folder: Path
@@ -65,9 +61,7 @@ class SentenceTransformersConfig:
 
     Args:
         pooling: Pooling of token vectors.
-        width: Number of dimensions of an embedding.
         normalized: Whether embeddings have length 1.
-        prompts: Prompts that precede texts, by task.
         default_prompt: Name of the prompt for texts without a stated task.
         lower_case: Whether texts are lowercased before tokenization.
     """
@@ -82,10 +76,8 @@ class SentenceTransformersConfig:
 
 
 def read_sentence_transformers_config(folder: Path) -> SentenceTransformersConfig:
-    """Return the embedding configuration of a model's folder, with usual defaults for missing parts.
-
-    Raises:
-        ValueError: One sentence: the embeddings are computed in an unknown way.
+    """Return the embedding configuration of a model's folder, with usual defaults for missing parts. Raises
+    ValueError: one sentence: the embeddings are computed in an unknown way.
     """
     config = read_optional(folder / "config.json")
     hidden = _hidden_size(config)

@@ -28,13 +28,8 @@ MAX_NUMBERS = 1 << 25
 def make_embedding_adapter(
     model: str, record: CapabilityRecord, tokenizer: ChatTokenizer, max_context: int | None = None
 ) -> EmbeddingAdapter:
-    """Return a model's adapter, around its thread's tokenizer.
-
-    Args:
-        max_context: The operator's limit of tokens per text, if any.
-
-    Raises:
-        ProblemError: 503 `load_failed`: the model's pooling or layers are not supported.
+    """Return a model's adapter, around its thread's tokenizer. `max_context`: the operator's limit of tokens
+    per text, if any. Raises ProblemError (503 `load_failed`): unsupported pooling or layers.
     """
     with named_failures(tokenizer.folder, model):
         files = read_sentence_transformers_config(tokenizer.folder)
@@ -43,12 +38,8 @@ def make_embedding_adapter(
 
 
 class EmbeddingAdapter:
-    """Prepares texts for one model, on its tokenizer's thread.
-
-    Args:
-        model: The model's name, for errors.
-        rows: Tokenization of the model's texts.
-        instructions: The model's prompts, which precede texts.
+    """Prepares texts for one model, on its tokenizer's thread. `rows`: tokenization of the model's texts;
+    `instructions`: the model's prompts, which precede texts.
     """
 
     def __init__(
@@ -172,12 +163,7 @@ _CONVENTIONS: tuple[tuple[str, Mapping[str, str]], ...] = (
 
 @attrs.frozen
 class Instructions:
-    """The prompts of a model.
-
-    Args:
-        model: The model's name, for errors.
-        default: Name of the prompt for texts without an input type.
-    """
+    """The prompts of a model. `default`: name of the prompt for texts without an input type."""
 
     model: str
     prompts: Mapping[str, str]

@@ -70,10 +70,8 @@ class EmbeddingModel:
         return _normalize(values) if self._files.normalized else values
 
     def event(self, prepared: PreparedTexts, index: int, values: Values) -> Vector:
-        """Return the vector of text `index`, cut to the dimensions that its request wants.
-
-        Raises:
-            ProblemError: 503 `model_broken`: the model computed NaN or infinity.
+        """Return the vector of text `index`, cut to the dimensions that its request wants. Raises
+        ProblemError (503 `model_broken`): the model computed NaN or infinity.
         """
         if not np.isfinite(values).all():
             raise ProblemError(model_broken(f"text {index}", prepared.param))
@@ -181,10 +179,8 @@ _ACTIVATIONS: dict[str, Callable[[mx.array], mx.array]] = {
 
 
 def load_layer(layer: Layer) -> Callable[[mx.array], mx.array]:
-    """Return the layer as a function of float32 vectors `[rows, numbers]`, with its weights in memory.
-
-    Raises:
-        ValueError: One sentence: its files are missing, or name an unknown activation.
+    """Return the layer as a function of float32 vectors `[rows, numbers]`, with its weights in memory. Raises
+    ValueError: one sentence: its files are missing, or name an unknown activation.
     """
     if layer.activation not in _ACTIVATIONS:
         raise ValueError(
@@ -273,11 +269,8 @@ _MODES: dict[str, Callable[[mx.array, mx.array], mx.array]] = {
 
 
 def open_embedding_engine(load: ModelLoad) -> EncoderEngine:
-    """Load a model's weights, confined to this thread.
-
-    Raises:
-        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: The load was abandoned.
+    """Load a model's weights, confined to this thread. Raises ProblemError (503 `load_failed`); 507: there is
+    not enough memory for the weights. Raises LoadAbandonedError: the load was abandoned.
     """
     use_device(load.settings)
     with load.open_share() as (share, charge), named_load_errors(load.folder):
@@ -301,10 +294,8 @@ def _load_model(load: ModelLoad, charge: Callable[[int], None]) -> EmbeddingMode
 
 
 def _try(model: EmbeddingModel, width: int) -> None:
-    """Compute two rows, so that a broken model fails at load and kernels are compiled before requests.
-
-    Raises:
-        ValueError: The vectors do not have the width stated in the model's files.
+    """Compute two rows, so that a broken model fails at load and kernels are compiled before requests. Raises
+    ValueError: the vectors do not have the width stated in the model's files.
     """
     import numpy as np
 
@@ -388,10 +379,7 @@ def _check_names(model: Any, folder: Path) -> None:
 
 
 def load_extra_encoder(folder: Path) -> Any:
-    """Return a model whose weights are not evaluated yet.
-
-    Raises:
-        ModuleNotFoundError: The package is not installed.
-        Exception: Any error of the library for files that it cannot use.
+    """Return a model whose weights are not evaluated yet. Raises ModuleNotFoundError: the package is not
+    installed. Raises Exception: any error of the library for files that it cannot use.
     """
     return import_model_code("mlx_embeddings.utils").load_model(folder, lazy=True)

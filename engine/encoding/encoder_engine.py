@@ -26,7 +26,6 @@ class EncoderEngine(CachelessEngine):
     """An engine whose `step` computes one forward pass: rows of similar length, or part of a shared prefix.
 
     Args:
-        model: The loaded model, confined to this thread.
         share: The model's share of the memory account, charged with its weights.
         budget: Token budget of a pass; see `measure_passes`.
         clock: Clock in seconds, of any origin.
@@ -62,10 +61,8 @@ class EncoderEngine(CachelessEngine):
         )
 
     def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
-        """Add a request; `step` reports an event for each row, and then Finished or Failed.
-
-        Raises:
-            ProblemError: 400: a row does not fit into memory even alone.
+        """Add a request; `step` reports an event for each row, and then Finished or Failed. Raises
+        ProblemError: 400: a row does not fit into memory even alone.
         """
         self.resume(Job(request, prepared))
 
@@ -86,10 +83,8 @@ class EncoderEngine(CachelessEngine):
         return {job.request.id: Job(job.request, job.prepared) for job in jobs}
 
     def resume(self, job: Job) -> None:
-        """Continue a request that another engine suspended.
-
-        Raises:
-            ProblemError: 400: a row does not fit into memory even alone.
+        """Continue a request that another engine suspended. Raises ProblemError: 400: a row does not fit into
+        memory even alone.
         """
         longest = job.lengths[job.waiting[-1]]
         needed = self._loaded_model().batch_bytes(1, longest)
@@ -267,11 +262,8 @@ class SharedPrefix(Protocol):
         """Return the model's outputs for rows with this prefix, as `RowModel.compute` does."""
 
     def batch_bytes(self, rows: int, width: int) -> int:
-        """Return the memory of a pass in bytes, without the weights and the prefix.
-
-        Args:
-            rows: Number of rows.
-            width: Number of tokens of the longest row after the prefix.
+        """Return the memory of a pass in bytes, without the weights and the prefix. `rows`: number of rows;
+        `width`: number of tokens of the longest row after the prefix.
         """
 
 
@@ -298,10 +290,8 @@ class SharedPrefixes:
         self._prefixes: dict[Job, SharedPrefix] = {}
 
     def plan(self, job: Job, pass_overhead: float) -> None:
-        """Have a request's common prefix computed separately if that saves enough.
-
-        Args:
-            pass_overhead: Fixed cost of a pass, in tokens.
+        """Have a request's common prefix computed separately if that saves enough. `pass_overhead`: fixed
+        cost of a pass, in tokens.
         """
         saved = (len(job.lengths) - 1) * job.prepared.shared
         if saved > WORTH * pass_overhead and job.setbacks < MAX_SETBACKS:

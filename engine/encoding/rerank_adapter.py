@@ -38,18 +38,14 @@ class RerankAdapter:
         self._reader = PairReader(encoder, form, context)
 
     def prepare_input(self, request: InferenceRequest) -> PreparedRows:
-        """Tokenize a request's pairs.
-
-        Raises:
-            ProblemError: 400: a text is too long, or the request is not for a reranker.
+        """Tokenize a request's pairs. Raises ProblemError: 400: a text is too long, or the request is not for
+        a reranker.
         """
         return run_to_end(self.prepare_in_steps(request))
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedRows]:
-        """Do the same as `prepare_input` in steps.
-
-        Raises:
-            ProblemError: 400: a text is too long, or the request is not for a reranker.
+        """Do the same as `prepare_input` in steps. Raises ProblemError: 400: a text is too long, or the
+        request is not for a reranker.
         """
         asked = request.input
         if not isinstance(asked, ScoreInput):
@@ -124,9 +120,7 @@ class PairTemplate(Protocol):
 
 class PlainEncoder:
     """A tokenizer that encodes special tokens in a text as plain text, so that clients cannot inject any.
-
-    Args:
-        backend: Tokenizer of the `tokenizers` library, confined to this thread.
+    `backend`: tokenizer of the `tokenizers` library, confined to this thread.
     """
 
     def __init__(self, backend: Any) -> None:
@@ -167,10 +161,8 @@ class PairReader:
         self._context = context
 
     def rows(self, asked: ScoreInput) -> PreparationSteps[tuple[Row, ...]]:
-        """Return a row for each pair, in steps.
-
-        Raises:
-            ProblemError: 400 that names the field: one text, or all together, are too long.
+        """Return a row for each pair, in steps. Raises ProblemError: 400 that names the field: one text, or
+        all together, are too long.
         """
         rows: list[Row] = []
         left = MAX_TOKENS
@@ -251,11 +243,8 @@ def _too_long(detail: str, param: str) -> ProblemError:
 
 
 class CrossEncoderTemplate:
-    """The template `[CLS] query [SEP] document [SEP]`, or the tokenizer's own for pairs.
-
-    Args:
-        encoder: The model's tokenizer.
-        types: Number of token types that the model distinguishes.
+    """The template `[CLS] query [SEP] document [SEP]`, or the tokenizer's own for pairs. `encoder`: the
+    model's tokenizer; `types`: number of token types that the model distinguishes.
     """
 
     def __init__(self, encoder: PlainEncoder, types: int) -> None:
@@ -338,10 +327,8 @@ class GenerativeTemplate:
 
 
 def answer_tokens(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, int]:
-    """Return the token ids of `yes` and `no`, or of the answers named in the model's files.
-
-    Raises:
-        ValueError: The vocabulary lacks one.
+    """Return the token ids of `yes` and `no`, or of the answers named in the model's files. Raises
+    ValueError: the vocabulary lacks one.
     """
     for file in sorted(folder.glob("*_LogitScore/config.json")):
         named = read_optional(file)

@@ -34,7 +34,6 @@ class CrossEncoder:
     """A loaded classifier of pairs, confined to its thread.
 
     Args:
-        model: A sequence classifier of mlx-vlm.
         labels: Number of logits per pair: one, or two for irrelevant and relevant.
         batch_bytes: Memory of a pass in bytes without the weights, by rows and width.
     """
@@ -143,7 +142,6 @@ def load_reranker(
     Args:
         settings: Settings, of which `device`, `dtype` and `trust_remote_code` apply.
         progress: Callback with the fraction of the weights in memory, 0 to 1.
-        is_abandoned: Callback that is polled between chunks of the weights.
         reserve_memory: Callback with the weights' bytes, before they are read; may raise ProblemError.
 
     Raises:
@@ -203,11 +201,8 @@ def _wrap(network: Any, folder: Path, config: dict[str, Any], cross: bool) -> Ro
 
 
 def open_rerank_engine(load: ModelLoad) -> EncoderEngine:
-    """Load a model's weights, confined to this thread.
-
-    Raises:
-        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: The load was abandoned.
+    """Load a model's weights, confined to this thread. Raises ProblemError (503 `load_failed`); 507: there is
+    not enough memory for the weights. Raises LoadAbandonedError: the load was abandoned.
     """
     with load.open_share() as (share, charge):
         model = load_reranker(load.folder, load.settings, load.progress, load.is_abandoned, charge)
@@ -293,9 +288,7 @@ class PrefixKV:
 
 class _CachedPrefix:
     """One layer's cached prefix, shared by all rows of a pass; the rows' own keys and values are not kept.
-
-    Args:
-        cache: A `KVCache` of mlx-lm.
+    `cache`: A `KVCache` of mlx-lm.
     """
 
     def __init__(self, cache: Any) -> None:
@@ -318,10 +311,8 @@ def _behind(prefix: mx.array, rows: mx.array) -> mx.array:
 
 
 def score_event(index: int, values: Values) -> Score:
-    """Return the score of a pair.
-
-    Raises:
-        ProblemError: 503 `model_broken`: the model computed NaN or infinity.
+    """Return the score of a pair. Raises ProblemError (503 `model_broken`): the model computed NaN or
+    infinity.
     """
     value = float(values[0])
     if not math.isfinite(value):

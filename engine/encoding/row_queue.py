@@ -87,12 +87,8 @@ class Job:
 
 @attrs.define(eq=False)
 class Batch:
-    """The rows of one forward pass, the longest first.
-
-    Args:
-        width: Number of tokens of the longest row.
-        members: Requests with the index of each row.
-        padding: Number of padding tokens so far.
+    """The rows of one forward pass, the longest first. `width`: number of tokens of the longest row;
+    `padding`: number of padding tokens so far.
     """
 
     width: int
@@ -232,10 +228,8 @@ class TokenBudget:
 
     @classmethod
     def measured(cls, passes: Sequence[tuple[int, float]]) -> TokenBudget:
-        """Return a budget from timed passes, by the line through the two largest.
-
-        Args:
-            passes: Tokens and seconds of at least two passes, the largest last.
+        """Return a budget from timed passes, by the line through the two largest. `passes`: tokens and
+        seconds of at least two passes, the largest last.
         """
         (few, short), (many, long) = passes[-2:]
         per_token = max(0.0, (long - short) / (many - few))
@@ -276,31 +270,22 @@ _FUSED_HEADS = (64, 80, 128)
 
 @attrs.frozen
 class PassCost:
-    """Memory of a pass, as a function of rows and width.
-
-    Args:
-        of_token: Bytes per token, including padding.
-        of_pair: Bytes per pair of tokens in the same row.
+    """Memory of a pass, as a function of rows and width. `of_token`: bytes per token, including padding;
+    `of_pair`: bytes per pair of tokens in the same row.
     """
 
     of_token: int
     of_pair: int
 
     def batch_bytes(self, rows: int, width: int, before: int = 0) -> int:
-        """Return the memory of a pass in bytes.
-
-        Args:
-            before: Cached tokens of each row, which the pass attends to.
+        """Return the memory of a pass in bytes. `before`: cached tokens of each row, which the pass attends
+        to.
         """
         return rows * width * (self.of_token + (before + width) * self.of_pair)
 
 
 def pass_cost(config: Mapping[str, Any], model: Any) -> PassCost:
-    """Return the memory model of a model's passes on this thread's device.
-
-    Args:
-        model: The model, whose weights determine the dtype of activations.
-    """
+    """Return the memory model of a model's passes on this thread's device."""
     sizes = {**config, **text_config(config)}
     hidden = _size(sizes, "hidden_size", 1024)
     wide = _size(sizes, "intermediate_size", 4 * hidden)

@@ -42,12 +42,8 @@ class Row:
 
 @attrs.frozen(eq=False)
 class PreparedRows(SingleAnswerInput):
-    """A request of independent rows; each gets one event with its index.
-
-    Args:
-        rows: The request's rows.
-        shared: Length of the common prefix of all rows, if the model can compute it once.
-        param: The texts' parameter name, for errors.
+    """A request of independent rows; each gets one event with its index. `rows`: the request's rows;
+    `shared`: length of the common prefix of all rows, if the model can compute it once.
     """
 
     rows: tuple[Row, ...]
@@ -66,10 +62,8 @@ class RowModel(Protocol):
         """Return the model's outputs for rows in one forward pass; each as if it were computed alone."""
 
     def event(self, prepared: Any, index: int, values: Values) -> InferenceEvent:
-        """Return the event for a request's row `index`, for which the model computed `values`.
-
-        Raises:
-            ProblemError: The values are invalid.
+        """Return the event for a request's row `index`, for which the model computed `values`. Raises
+        ProblemError: the values are invalid.
         """
 
     def batch_bytes(self, rows: int, width: int) -> int:
@@ -136,13 +130,8 @@ class TextRows:
             at = end
 
     def bounded(self, text: str, truncate: bool, param: str) -> str:
-        """Return a text with no more characters than could fit.
-
-        Args:
-            truncate: True to cut a longer text instead of rejecting it.
-
-        Raises:
-            ProblemError: 400 that names `param`.
+        """Return a text with no more characters than could fit. `truncate`: True to cut a longer text instead
+        of rejecting it. Raises ProblemError: 400 that names `param`.
         """
         most = max(PIECE, self.longest * CHARACTERS_OF_TOKEN)
         if len(text) > most and not truncate:
@@ -176,10 +165,8 @@ class TextRows:
         return np.array(tokens, np.int32)
 
     def checked(self, tokens: Sequence[int], param: str) -> Sequence[int]:
-        """Return a client's token ids after checking them.
-
-        Raises:
-            ProblemError: 400: an id is not in the vocabulary.
+        """Return a client's token ids after checking them. Raises ProblemError: 400: an id is not in the
+        vocabulary.
         """
         size = self._tokenizer.vocab_size
         if tokens and not (min(tokens) >= 0 and max(tokens) < size):

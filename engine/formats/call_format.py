@@ -36,8 +36,6 @@ class CallFormat:
     """A format of tool calls.
 
     Args:
-        parser_id: Name in capability records.
-        new_parser: Factory of the parser, which has the markers and reads and renders calls.
         syntax: Syntax for constrained decoding; None if calls cannot be required or strict.
         example: The call `get_weather(city="Paris", days=2)` as models write it, for tests.
         templates: Words of the templates of models that use the format; the first words that match decide.

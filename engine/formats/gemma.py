@@ -37,11 +37,8 @@ _MAX_DEPTH = 100  # Limit on nesting levels of a value, each of which takes a re
 
 @attrs.frozen
 class GemmaCallFormat:
-    """The markers of one model family.
-
-    Args:
-        quote: Marker on both sides of a string; nothing is escaped in between.
-        example: See `CallFormat`.
+    """The markers of one model family. `quote`: marker on both sides of a string; nothing is escaped in
+    between; `example`: see `CallFormat`.
     """
 
     parser_id: str
@@ -89,9 +86,6 @@ class _GemmaBlock:
     """Parses the calls of a block.
 
     These models also write strings in quotes of JSON and Python, `=` for `:`, and no comma between values.
-
-    Args:
-        quote: Marker on both sides of a string.
     """
 
     def __init__(self, text: StreamBuffer, quote: str) -> None:

@@ -108,10 +108,8 @@ class _AddressedCalls(BlockParser):
 
 
 def _message(behind_role: bool) -> Body:
-    """Return the body of a message to a tool, behind the start of the tool's name.
-
-    Args:
-        behind_role: True if the role names the recipient, so that the channel may follow.
+    """Return the body of a message to a tool, behind the start of the tool's name. `behind_role`: True if the
+    role names the recipient, so that the channel may follow.
     """
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:

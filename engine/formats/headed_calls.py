@@ -29,13 +29,9 @@ class HeadedCallFormat:
     """A tool-call format in which the function's name precedes JSON arguments.
 
     Args:
-        start: Marker that opens a section.
         head: Text before the arguments of a call; `{}` is the name, `{index}` the call's number or, when
             parsed, any id before the name. The parser accepts any white space for line breaks in head and
             tail.
-        tail: Text after the arguments.
-        between: Text written between two calls.
-        end: Marker that closes a section.
         preamble_frame: See `ToolCallParser`.
         templates, example: See `CallFormat`.
     """

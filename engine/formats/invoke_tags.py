@@ -19,10 +19,8 @@ from greenroom.engine.parsers.streamed_values import ValueEnd
 
 
 class InvokeTags:
-    """Parses and renders the elements of one model family.
-
-    Args:
-        typed: True if an attribute marks strings; otherwise the tool's schema decides.
+    """Parses and renders the elements of one model family. `typed`: True if an attribute marks strings;
+    otherwise the tool's schema decides.
     """
 
     def __init__(self, prefix: str, typed: bool = False) -> None:
@@ -49,11 +47,8 @@ class InvokeTags:
         )
 
     def read(self, text: StreamBuffer) -> IncrementalParser[None]:
-        """Parse the call that comes next.
-
-        Raises:
-            Unclosed: A whole block ends inside a value.
-            Malformed: No call comes next.
+        """Parse the call that comes next. Raises Unclosed: A whole block ends inside a value. Raises
+        Malformed: no call comes next.
         """
         head = yield from text.match(self._invoke)
         if head.group(2):

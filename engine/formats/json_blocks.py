@@ -101,7 +101,6 @@ class JsonBlockFormat:
         markers: Pairs of markers that open and close a block; the end is empty if the JSON value ends the
             block. Rendering uses the first pair; parsing accepts all.
         key: Key of the rendered arguments; the parser accepts both `arguments` and `parameters`.
-        before: Text rendered before the opening marker.
         space: Text rendered behind the opening marker.
         after: Text rendered before the closing marker.
         trailer: Marker that may follow a block and is dropped.
@@ -160,10 +159,8 @@ class JsonBlockParser(BlockParser):
 
 
 def json_block(shape: Shape, key: str, end: str) -> Body:
-    """Return the body of a block of JSON calls, up to and including its end marker.
-
-    Args:
-        end: End marker; empty if the JSON value ends the block.
+    """Return the body of a block of JSON calls, up to and including its end marker. `end`: end marker; empty
+    if the JSON value ends the block.
     """
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:

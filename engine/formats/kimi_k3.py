@@ -47,10 +47,8 @@ class KimiK3Parser(SectionParser):
 
 
 def _attributes(text: str, *known: str) -> dict[str, str]:
-    """Return the attributes of a tag.
-
-    Raises:
-        Malformed: An attribute occurs twice or is unknown, so its value would be lost.
+    """Return the attributes of a tag. Raises Malformed: an attribute occurs twice or is unknown, so its value
+    would be lost.
     """
     pairs = _ATTRIBUTE.findall(text)
     attributes = {key: value.replace("&quot;", '"').replace("&amp;", "&") for key, value in pairs}

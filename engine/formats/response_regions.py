@@ -72,11 +72,8 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
         return self._buffer[self._begin_of_region if self.in_call else self._pos :]
 
     def read(self, text: str) -> None:
-        """Add a piece of text.
-
-        Raises:
-            TimeoutError: An expression took too long.
-            ValueError: A call is too long, or an expression finds empty text again and again.
+        """Add a piece of text. Raises TimeoutError: an expression took too long. Raises ValueError: A call is
+        too long, or an expression finds empty text again and again.
         """
         self._budget.extend(len(text))
         self._buffer += text
@@ -88,11 +85,8 @@ class RegionParser(ResponseParser):  # type: ignore[misc]
             self._begin_of_region = 0
 
     def end(self) -> None:
-        """Parse the rest at the end of the answer.
-
-        Raises:
-            TimeoutError: An expression took too long.
-            ValueError: An expression finds empty text again and again.
+        """Parse the rest at the end of the answer. Raises TimeoutError: an expression took too long. Raises
+        ValueError: an expression finds empty text again and again.
         """
         self._process([], eos=True)
         self.give_up()
@@ -184,10 +178,6 @@ def is_cheap_to_compile(pattern: str) -> bool:
 class PatternBudget:
     """The time budget of all searches of one answer.
 
-    Args:
-        seconds: CPU time at the start.
-        seconds_per_character: Further time for each character of the answer.
-
     Attributes:
         is_exceeded: True once a search took too long.
     """
@@ -202,10 +192,8 @@ class PatternBudget:
         self._left += characters * self._per_character
 
     def spend(self, search: Callable[[float], T]) -> T:
-        """Run a search within the remaining time; return its result.
-
-        Raises:
-            TimeoutError: The search took too long, or no time is left.
+        """Run a search within the remaining time; return its result. Raises TimeoutError: the search took too
+        long, or no time is left.
         """
         began = time.thread_time()
         try:
@@ -227,10 +215,8 @@ class BoundedPattern:
         self._budget = budget
 
     def search(self, text: str, position: int = 0, **options: Any) -> Any:
-        """Return the first match from a position on; None if there is none.
-
-        Raises:
-            TimeoutError: The search took too long.
+        """Return the first match from a position on; None if there is none. Raises TimeoutError: the search
+        took too long.
         """
         return self._budget.spend(
             lambda limit: self._pattern.search(text, position, timeout=limit, **options)
@@ -251,11 +237,8 @@ class RegionText:
 
 @attrs.frozen
 class Region:
-    """A whole region between its markers.
-
-    Args:
-        value: Its value; None if the content cannot be read.
-        closed: False if the text ended before its closing marker.
+    """A whole region between its markers. `value`: its value; None if the content cannot be read; `closed`:
+    False if the text ended before its closing marker.
     """
 
     field: str
@@ -269,10 +252,8 @@ _MAX_FIELDS = 16
 
 
 def load_template(spec: Any) -> ResponseTemplate:
-    """Return a template with compiled expressions.
-
-    Raises:
-        ValueError: The template is invalid, or its expressions might take long to compile.
+    """Return a template with compiled expressions. Raises ValueError: the template is invalid, or its
+    expressions might take long to compile.
     """
     if not isinstance(spec, dict) or not isinstance(spec.get("fields"), dict):
         raise ValueError("it is no object with `fields`")
@@ -299,10 +280,8 @@ def _texts(value: Any, depth: int) -> list[str]:
 
 
 def content_patterns(field: Any) -> list[Any]:
-    """Return the expressions that transformers applies to the content of a region.
-
-    Raises:
-        ValueError: A part of the content has expressions of its own.
+    """Return the expressions that transformers applies to the content of a region. Raises ValueError: A part
+    of the content has expressions of its own.
     """
     arguments = field.content_args if isinstance(field.content_args, dict) else {}
     inner = arguments.get("value_parser")

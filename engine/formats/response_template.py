@@ -157,10 +157,8 @@ class _RegionStream(ToolCallStream):
 
 
 def _calls_in(value: Any) -> list[ParsedCall]:
-    """Return the calls that a region's value describes.
-
-    Raises:
-        Malformed: The value is no call in OpenAI's shape.
+    """Return the calls that a region's value describes. Raises Malformed: the value is no call in OpenAI's
+    shape.
     """
     calls = []
     for item in value if isinstance(value, list) else [value]:

@@ -173,12 +173,8 @@ class GrammarMatcher:
 
     @classmethod
     def compile(cls, trie: TokenTrie, grammar: str, limits: Any) -> GrammarMatcher:
-        """Return a matcher at the start of a text; it is in error if the grammar does not compile.
-
-        Args:
-            trie: Vocabulary of the text's tokens.
-            grammar: Grammars in llguidance's JSON form.
-            limits: llguidance's `LLParserLimits`.
+        """Return a matcher at the start of a text; it is in error if the grammar does not compile. `trie`:
+        vocabulary of the text's tokens; `limits`: llguidance's `LLParserLimits`.
         """
         init = _matcher_init(trie, limits)
         pointer = _library().llg_new_matcher(ctypes.byref(init), b"guidance", grammar.encode())

@@ -33,11 +33,8 @@ class CannotBeWritten(Exception):
 
 @attrs.frozen
 class ArgumentSchema:
-    """An argument's schema, split by kind of value.
-
-    Args:
-        strings: Alternative schemas of its string values, without `type`.
-        others: Alternative schemas of its other values.
+    """An argument's schema, split by kind of value. `strings`: alternative schemas of its string values,
+    without `type`.
     """
 
     strings: tuple[Mapping[str, Any], ...]
@@ -50,10 +47,8 @@ class ArgumentSchema:
 
 
 def argument_schema(value: Any, root: Any) -> ArgumentSchema:
-    """Return an argument's schema, split into strings and other values.
-
-    Raises:
-        CannotBeWritten: The schema does not separate strings from other values.
+    """Return an argument's schema, split into strings and other values. Raises CannotBeWritten: the schema
+    does not separate strings from other values.
     """
     strings, others = list[Mapping[str, Any]](), list[Any]()
     waiting = [value]
@@ -91,10 +86,8 @@ def _add_plain(schema: Any, strings: list[Mapping[str, Any]], others: list[Any])
 
 
 def check_string(schema: Mapping[str, Any]) -> None:
-    """Check that a string schema can be enforced on unquoted strings.
-
-    Raises:
-        CannotBeWritten: The schema has other keywords.
+    """Check that a string schema can be enforced on unquoted strings. Raises CannotBeWritten: the schema has
+    other keywords.
     """
     other = set(schema) - _STRING_KEYWORDS
     parts = schema.get("allOf", ())
@@ -117,9 +110,7 @@ def check_object(schema: Mapping[str, Any]) -> None:
 
 def loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a loose tool's schema without what formats that write arguments one by one cannot enforce.
-
-    Raises:
-        CannotBeWritten: The schema names no arguments.
+    Raises CannotBeWritten: the schema names no arguments.
     """
     kept = {key: value for key, value in schema.items() if key in _OBJECT_KEYWORDS}
     kept["properties"] = {**schema.get("properties", {})}
@@ -136,10 +127,8 @@ def patterns(schema: Mapping[str, Any]) -> list[str]:
 
 
 def resolved(value: Any, root: Any) -> Any:
-    """Return the target of a chain of references.
-
-    Raises:
-        CannotBeWritten: A reference has other keywords beside it.
+    """Return the target of a chain of references. Raises CannotBeWritten: A reference has other keywords
+    beside it.
     """
     schema = _followed(value, root)
     if isinstance(schema, Mapping) and "$ref" in schema and len(schema) > 1:
@@ -223,11 +212,8 @@ _BEGINS_LIKE = {"array": r"\[", "object": r"\{", "string": '"'}
 
 
 def string_content(schema: Mapping[str, Any], tags: Collection[str], trimmed: bool = True) -> str:
-    """Return the terminal expression of a string's text.
-
-    Args:
-        tags: Tags that the text must not contain, because a parser would read them as markup.
-        trimmed: True if parsers strip white space around the text.
+    """Return the terminal expression of a string's text. `tags`: tags that the text must not contain, because
+    a parser would read them as markup; `trimmed`: True if parsers strip white space around the text.
     """
     shortest, longest = schema.get("minLength", 0), schema.get("maxLength", "")
     searched = patterns(schema)
@@ -291,10 +277,8 @@ def json_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
 
 
 def json_text(text: GrammarBuilder, tool: ConstrainedTool) -> str:
-    """Return the expression of a tool's text argument as the inside of a JSON string, in quotes.
-
-    Raises:
-        ProblemError: 400 if the grammar cannot be rewritten for a JSON string.
+    """Return the expression of a tool's text argument as the inside of a JSON string, in quotes. Raises
+    ProblemError: 400 if the grammar cannot be rewritten for a JSON string.
     """
     grammar = tool.grammar
     assert grammar is not None
@@ -306,9 +290,7 @@ def json_text(text: GrammarBuilder, tool: ConstrainedTool) -> str:
 
 def plain_text(text: GrammarBuilder, tool: ConstrainedTool, foreign: str) -> str:
     """Return the expression of a tool's text argument without quotes; empty if it could contain markup.
-
-    Args:
-        foreign: Characters that the text must not contain.
+    `foreign`: characters that the text must not contain.
     """
     grammar = tool.grammar
     assert grammar is not None

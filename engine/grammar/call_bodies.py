@@ -42,10 +42,7 @@ def json_call(
     first: Mapping[str, Any] = _NOTHING,
 ) -> str:
     """Return the expression of a JSON object with the tool's name and arguments, or of an array of them.
-
-    Args:
-        many: True for an array of one or more calls.
-        first: Schemas of properties before the name.
+    `many`: True for an array of one or more calls.
     """
     if any(tool.grammar is not None for tool in tools):
         return _written_calls(text, tools, key, many, name_key, first)
@@ -100,10 +97,8 @@ def tagged_lines(end: str) -> Body:
 
 
 def tagged_array(end: str, key: str = "arguments", name_key: str = "name", numbered: bool = False) -> Body:
-    """Return the body of an array of JSON objects, up to an end marker.
-
-    Args:
-        numbered: True if each object starts with an id.
+    """Return the body of an array of JSON objects, up to an end marker. `numbered`: True if each object
+    starts with an id.
     """
     first = {"tool_call_id": {"type": "string", "pattern": "^[0-9]{1,2}$"}} if numbered else _NOTHING
 
@@ -211,13 +206,8 @@ def named_arguments(
     value: Callable[[Any], str],
     comma: str = _COMMA,
 ) -> str:
-    """Return the expression of named arguments in schema order, separated by commas.
-
-    Args:
-        value: Function that returns the expression of a schema's values.
-
-    Raises:
-        CannotBeWritten: The schema states more than properties, or a name needs quotes.
+    """Return the expression of named arguments in schema order, separated by commas. Raises CannotBeWritten:
+    the schema states more than properties, or a name needs quotes.
     """
     check_object(schema)
     properties, required = schema.get("properties", {}), set(schema.get("required", ()))
@@ -240,11 +230,8 @@ _MAX_LEVELS = 8  # Limit on nesting levels in the native form; deeper values are
 
 
 def gemma_calls(quote: str, end: str) -> Body:
-    """Return the body of a block of calls.
-
-    Args:
-        quote: Marker on both sides of a string; nothing is escaped in between.
-        end: Marker that closes the block.
+    """Return the body of a block of calls. `quote`: marker on both sides of a string; nothing is escaped in
+    between.
     """
 
     def body(text: GrammarBuilder, tools: tuple[ConstrainedTool, ...], many: bool) -> str:
@@ -257,9 +244,7 @@ def gemma_calls(quote: str, end: str) -> Body:
 
 class _Values:
     """Builds grammars of values in Gemma's own form, or as JSON where that form cannot enforce the schema.
-
-    Args:
-        quote: Marker on both sides of a string; nothing is escaped in between.
+    `quote`: marker on both sides of a string; nothing is escaped in between.
     """
 
     def __init__(self, text: GrammarBuilder, quote: str) -> None:

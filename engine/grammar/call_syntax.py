@@ -54,10 +54,8 @@ _INDEX = "/[0-9]{1,3}/"
 
 
 def call_head(text: GrammarBuilder, head: str, name: str) -> str:
-    """Return the expression of a call's head.
-
-    Args:
-        head: Template of the head; `{}` is the name, `{index}` the number of the call.
+    """Return the expression of a call's head. `head`: template of the head; `{}` is the name, `{index}` the
+    number of the call.
     """
     before, numbered, after = head.format(name, index="\0").partition("\0")
     written = text.fixed_text(before)

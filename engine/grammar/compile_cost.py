@@ -42,14 +42,8 @@ _ITEMS_OF_A_STEP: Final = 20  # Number of array items that a grammar writes out 
 def check_compile_cost(
     schema: Any, targets: Mapping[str, Any], root: JsonPath, budget: ConstraintBudget
 ) -> None:
-    """Refuse a checked schema whose compilation takes too much time, memory or stack.
-
-    Args:
-        targets: Target subschema of each reference, by the value of its `$ref`.
-        root: Place of the schema in the request.
-
-    Raises:
-        ProblemError: 400 that names the schema.
+    """Refuse a checked schema whose compilation takes too much time, memory or stack. `targets`: target
+    subschema of each reference, by the value of its `$ref`. Raises ProblemError: 400 that names the schema.
     """
     cost = _CompileCost(targets, root, budget)
     try:
@@ -277,12 +271,8 @@ STEPS_OF_A_PATTERN_PAIR = 100  # Estimated steps to compare two patterns, which 
 
 
 class Intersections:
-    """Intersects shapes as llguidance does.
-
-    Args:
-        step: Callback that takes a number of steps and raises if there are too many.
-        resolve: Function that returns the target of a reference.
-        param: Path of the schema in the request.
+    """Intersects shapes as llguidance does. `step`: callback that takes a number of steps and raises if there
+    are too many.
     """
 
     def __init__(
@@ -293,10 +283,8 @@ class Intersections:
         self._param = param
 
     def intersect(self, one: SchemaNode, other: SchemaNode, level: int = 0) -> SchemaNode:
-        """Return the intersection of two shapes.
-
-        Raises:
-            ProblemError: 400 if llguidance cannot compute it, or only with too much work.
+        """Return the intersection of two shapes. Raises ProblemError: 400 if llguidance cannot compute it, or
+        only with too much work.
         """
         self._step(1)
         if level > _MAX_LEVELS:

@@ -51,10 +51,8 @@ class GrammarCompiler:
         self._triggers: dict[tuple[tuple[str, ...], bool], TriggerMatcher] = {}
 
     def compile(self, constraint: Constraint) -> Matcher | None:
-        """Return a matcher at the start of an answer; None if nothing is constrained.
-
-        Raises:
-            ProblemError: 400 that names the part of the request that cannot be enforced.
+        """Return a matcher at the start of an answer; None if nothing is constrained. Raises ProblemError:
+        400 that names the part of the request that cannot be enforced.
         """
         try:
             compiled = self._look_up(constraint)
@@ -222,12 +220,8 @@ def _is_small(constraint: Constraint) -> bool:
 
 @attrs.define
 class ConstraintCache:
-    """An LRU cache of compiled constraints.
-
-    Args:
-        most: Limit on the number of entries.
-        most_seconds: Limit on the entries' total compile time, in seconds. It stands for their size, which
-            llguidance does not report; one second is about 80 MB.
+    """An LRU cache of compiled constraints. `most_seconds`: limit on the entries' total compile time, in
+    seconds. It stands for their size, which llguidance does not report; one second is about 80 MB.
     """
 
     most: int = 64

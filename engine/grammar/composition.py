@@ -48,7 +48,6 @@ def compose(
     Args:
         schema: Checked schema, changed in place.
         targets: Target subschema of each reference, by the value of its `$ref`.
-        root: Place of the schema in the request.
         leave_out: Function that takes the 400 for a keyword that cannot be enforced, and may raise it.
     """
     composition = _Composition(targets, lambda steps: budget.spend("steps of work", steps, root))

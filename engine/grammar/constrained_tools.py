@@ -31,11 +31,9 @@ class ConstrainedTool:
     """A tool that may be called.
 
     Args:
-        param: Path of the tool's schema in the request.
         checked: Schema as returned by `check_schema`; any object if `enforced` is False.
         enforced: True if the arguments are held to the schema.
         strict: True if parts of the schema that cannot be enforced are errors.
-        grammar: Grammar of the tool's only argument, a text, besides the schema.
         unheld: Paths of the schema's parts that are not enforced.
     """
 
@@ -49,10 +47,8 @@ class ConstrainedTool:
 
     @property
     def plain_name(self) -> str:
-        """The tool's name, for formats that write it outside JSON.
-
-        Raises:
-            ProblemError: 400 for a name that would break the format.
+        """The tool's name, for formats that write it outside JSON. Raises ProblemError: 400 for a name that
+        would break the format.
         """
         if not re.fullmatch(TOOL_NAME, self.name):
             raise invalid(f"'{self.name}' cannot be the name of a tool in this model's format", self.param)

@@ -28,10 +28,8 @@ It is bounded because models that may write white space endlessly do so (llama.c
 
 
 class GrammarBuilder:
-    """Collects the rules and the named parts of one grammar.
-
-    Args:
-        tokenizer: Tokenizer that decides whether a marker is one special token or text.
+    """Collects the rules and the named parts of one grammar. `tokenizer`: tokenizer that decides whether a
+    marker is one special token or text.
     """
 
     def __init__(self, tokenizer: GrammarTokenizer) -> None:
@@ -91,10 +89,8 @@ def _as_object(schema: bool) -> dict[str, Any]:
 
 
 def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) -> str:
-    """Return the expression that the visible answer must match.
-
-    Raises:
-        ProblemError: 400 that names the part that cannot be enforced.
+    """Return the expression that the visible answer must match. Raises ProblemError: 400 that names the part
+    that cannot be enforced.
     """
     match response_format:
         case JsonObjectFormat():

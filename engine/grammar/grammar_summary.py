@@ -41,7 +41,6 @@ class Definition:
         references: Names in its body, each with the number of brackets around it.
         attributes: Names between its own name and the colon, each with the number of brackets around it.
         combines: True if it intersects (`&`) or negates (`~`).
-        branches: Product of the class counts of its regular expressions.
     """
 
     start: int
@@ -57,7 +56,6 @@ class GrammarSummary:
     """The parts of a grammar.
 
     Args:
-        definitions: Rules and terminals by name.
         schemas: Embedded JSON Schemas (`%json`); None for invalid JSON.
         intersections: Number of intersections (`&`).
         embeds: True if it embeds another grammar (`%lark`).
@@ -171,10 +169,8 @@ _PREFIX = "\\u0001"
 
 
 def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
-    """Refuse terminals that cannot be compiled within llguidance's limits.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Refuse terminals that cannot be compiled within llguidance's limits. Raises ProblemError: 400 that
+    names the field.
     """
     prefix = "PROBE"
     while prefix in definitions:

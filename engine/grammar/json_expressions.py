@@ -52,10 +52,8 @@ class ExpressionEscaper:
         return " ".join(map(_quoted, _split(text))) or '""'
 
     def expression(self, expression: str, flags: str = "") -> str:
-        """Return a regular expression as a Lark expression.
-
-        Raises:
-            CannotBeEscaped: A part matches no characters or is not supported.
+        """Return a regular expression as a Lark expression. Raises CannotBeEscaped: A part matches no
+        characters or is not supported.
         """
         self._expression, self._at = expression, 0
         self._flags = [self._changed("", flags)]
@@ -72,10 +70,8 @@ class ExpressionEscaper:
         return f"({' '.join([*out, chr(34) * 2] if empty else out)})"
 
     def one_token(self, expression: str, flags: str = "") -> str:
-        """Return the repeated part of an ignored expression as a single token.
-
-        Raises:
-            CannotBeEscaped: The expression does not repeat one character class or a line break.
+        """Return the repeated part of an ignored expression as a single token. Raises CannotBeEscaped: the
+        expression does not repeat one character class or a line break.
         """
         if expression in LINE_BREAKS:
             return r"/(?:\\r)?\\n/"
@@ -185,10 +181,8 @@ class ExpressionEscaper:
         return "".join((set(flags) | set(on)) - set(off))
 
     def _class(self, written: str, run: str) -> str:
-        """Return a class as a Lark expression of one plain character or one escape.
-
-        Args:
-            run: `+` if several characters in a row may be one token.
+        """Return a class as a Lark expression of one plain character or one escape. `run`: `+` if several
+        characters in a row may be one token.
         """
         self._classes += 1
         if self._classes > limits.MAX_ESCAPED_CLASSES:
@@ -268,11 +262,8 @@ class CannotBeEscaped(Exception):
 
 @attrs.frozen
 class CharacterClass:
-    """The characters that a class matches, grouped by their form in JSON strings.
-
-    Args:
-        plain: True if the class also matches characters that JSON does not escape.
-        ascii: Matched characters below U+0080.
+    """The characters that a class matches, grouped by their form in JSON strings. `plain`: True if the class
+    also matches characters that JSON does not escape; `ascii`: matched characters below U+0080.
     """
 
     escaped: tuple[str, ...]

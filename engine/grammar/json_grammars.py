@@ -49,12 +49,8 @@ _HEX = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 @attrs.frozen
 class TextGrammar:
-    """A client's grammar of a text.
-
-    Args:
-        escaped: Grammar of the text inside a JSON string; empty if it cannot be rewritten.
-        obstacle: Part of the grammar that cannot be rewritten.
-        characters: Characters below U+0080 that the text may contain; None if unknown.
+    """A client's grammar of a text. `escaped`: grammar of the text inside a JSON string; empty if it cannot
+    be rewritten; `characters`: characters below U+0080 that the text may contain; None if unknown.
     """
 
     lark: str

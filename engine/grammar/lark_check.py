@@ -48,10 +48,8 @@ def check_lark(grammar: str, param: str) -> None:
 
 
 def check_compiles(grammar: str, param: str) -> None:
-    """Refuse a grammar that llguidance cannot compile on its own or within its limits.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Refuse a grammar that llguidance cannot compile on its own or within its limits. Raises ProblemError:
+    400 that names the field.
     """
     wrapped = json.dumps({"grammars": [{"lark_grammar": grammar}]})
     matcher = GrammarMatcher.compile(single_bytes(), wrapped, limits.parser_limits(limits.GRAMMAR_FUEL))

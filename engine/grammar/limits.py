@@ -115,14 +115,8 @@ class ConstraintBudget:
         self._left = dict(_TOTALS)
 
     def spend(self, resource: Resource, amount: int, param: object) -> None:
-        """Charge an amount of a resource.
-
-        Args:
-            amount: Amount to charge; it is charged before the work begins, so it may far exceed the rest.
-            param: Path of the schema in the request.
-
-        Raises:
-            ProblemError: 400 if the budget is exceeded.
+        """Charge an amount of a resource. `amount`: amount to charge; it is charged before the work begins,
+        so it may far exceed the rest. Raises ProblemError: 400 if the budget is exceeded.
         """
         self._left[resource] -= amount
         if self._left[resource] < 0:

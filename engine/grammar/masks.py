@@ -24,11 +24,8 @@ Bitmask = NDArray[np.uint32]
 
 
 class TokenMask:
-    """The tokens allowed next in one row.
-
-    Args:
-        words: One bit per token; immutable after construction.
-        fixed: True if the mask recurs, so that its unpacked form is worth caching.
+    """The tokens allowed next in one row. `words`: one bit per token; immutable after construction; `fixed`:
+    True if the mask recurs, so that its unpacked form is worth caching.
     """
 
     __slots__ = ("_dense", "fixed", "words")
@@ -173,10 +170,8 @@ class Job:
             self._future.set_exception(ProblemError(problem))
 
     def result(self) -> Any:
-        """Return the result, waiting for it unless the job is stuck.
-
-        Raises:
-            ProblemError: The computation failed or hangs.
+        """Return the result, waiting for it unless the job is stuck. Raises ProblemError: the computation
+        failed or hangs.
         """
         if self.is_stuck:
             detail = f"The answer cannot go on: a token's grammar took more than {MAX_JOB_SECONDS:g} s."

@@ -133,18 +133,14 @@ class Matcher:
         self._mask = mask
 
     def mask(self) -> TokenMask | None:
-        """Return the tokens allowed next; None if all are. Use `compute_masks` for a batch.
-
-        Raises:
-            ProblemError: The grammar has become too complex to continue.
+        """Return the tokens allowed next; None if all are. Use `compute_masks` for a batch. Raises
+        ProblemError: the grammar has become too complex to continue.
         """
         return self._compute_mask(self._state)
 
     def prepare(self, token: int | None = None) -> bool:
         """Prepare the next mask on another thread if it is likely slow; return whether it is available.
-
-        Args:
-            token: Token that `accept_token` will receive; None for the mask of the current state.
+        `token`: token that `accept_token` will receive; None for the mask of the current state.
         """
         ahead = self._ahead
         if ahead is not None and ahead.token not in (None, token):
@@ -170,10 +166,8 @@ class Matcher:
         return True
 
     def accept_token(self, token: int) -> None:
-        """Advance past the sampled token.
-
-        Raises:
-            ProblemError: The token was not allowed, or the grammar has become too complex.
+        """Advance past the sampled token. Raises ProblemError: the token was not allowed, or the grammar has
+        become too complex.
         """
         ahead, self._ahead = self._ahead, None
         if ahead is not None and ahead.token == token:
@@ -243,9 +237,6 @@ def _executor() -> ThreadPoolExecutor:
 
 def compute_masks(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | Problem]:
     """Compute the masks of a batch's constrained rows. Releases the GIL while it computes.
-
-    Args:
-        matchers: Matchers by row index in the batch.
 
     Returns:
         Mask of each row, or the problem that stops its grammar. Unconstrained rows are missing.

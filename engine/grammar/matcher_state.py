@@ -48,7 +48,6 @@ class MatcherState:
         closing_tokens: Number of tokens of the forced end so far.
         tail: Last bytes of the reasoning; before the answer has begun, all text.
         answer_begun: True if the visible answer has begun, so that no reasoning may follow.
-        call: Text of the call that is being written, where all calls are required.
     """
 
     phase: Phase
@@ -81,10 +80,8 @@ class Transitions:
         return self._begin_answer()
 
     def advance(self, state: MatcherState, token: int) -> MatcherState:
-        """Return the state after the token; this advances the grammar of `state`.
-
-        Raises:
-            ProblemError: The token was not allowed, or the grammar has become too complex.
+        """Return the state after the token; this advances the grammar of `state`. Raises ProblemError: the
+        token was not allowed, or the grammar has become too complex.
         """
         if state.phase is Phase.ENDED or token in self._stop_token_ids:
             return MatcherState(Phase.ENDED)
@@ -302,7 +299,6 @@ class CompiledConstraint:
         calls: llguidance matchers behind each start marker of a call.
         repeats: True if another call may follow a call.
         ends_repeats: True if the answer consists of calls, and ends after one that repeats another.
-        call_trigger: Matcher of a call's start in free text.
         closing: Token ids that end reasoning over its budget.
         notice: Sentence for the client about what is not enforced; empty if all is.
     """

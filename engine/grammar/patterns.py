@@ -159,7 +159,6 @@ def portable_pattern(pattern: str, param: str) -> str:
 
     Args:
         pattern: ECMA-262 regular expression, searched for as JSON Schema does.
-        param: Path of its field in the request, for errors.
 
     Raises:
         ProblemError: 400 for look-arounds, back-references and other parts that no grammar can enforce.
@@ -182,11 +181,7 @@ _STEPS_WITHOUT_CASE = 100
 
 
 def steps_to_parse(pattern: str) -> int:
-    """Estimate the steps to parse an expression's Unicode classes, which llguidance does not count.
-
-    Args:
-        pattern: Expression, with its slashes and flags if any.
-    """
+    """Estimate the steps to parse an expression's Unicode classes, which llguidance does not count."""
     steps = _STEPS_WITHOUT_CASE if _IGNORES_CASE.search(pattern) else _STEPS_OF_A_UNICODE_CLASS
     return steps * len(_UNICODE_CLASS.findall(pattern))
 

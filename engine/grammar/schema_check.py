@@ -19,10 +19,8 @@ from greenroom.schemas.problems import ProblemError
 
 @attrs.define
 class _Walk:
-    """State of one schema's check.
-
-    Args:
-        unheld: Places of the parts left out because they cannot be held; None if such a part is an error.
+    """State of one schema's check. `unheld`: places of the parts left out because they cannot be held; None
+    if such a part is an error.
     """
 
     root: JsonPath
@@ -48,7 +46,6 @@ def check_schema(
     """Return the schema, checked and normalized for llguidance.
 
     Args:
-        schema: Decoded JSON Schema.
         param: Path of the schema in the request, e.g. `response_format.json_schema.schema`.
         budget: Cost budget shared by the request's schemas; a new one if not given.
         unheld: List that takes the places of parts that cannot be enforced, which are then left out; without
@@ -307,11 +304,7 @@ def _break_circles(
 
 
 def rebased(schema: Any, base: str) -> Any:
-    """Return a checked schema with references adjusted to its place in a larger one.
-
-    Args:
-        base: JSON pointer to that place.
-    """
+    """Return a checked schema with references adjusted to its place in a larger one."""
     if not isinstance(schema, dict):
         return schema
     moved = dict(schema)

@@ -22,10 +22,8 @@ def text_size(text: str) -> int:
 
 @attrs.frozen(eq=False)
 class Leaf:
-    """Any value, no value, null, a boolean or a reference.
-
-    Args:
-        value: Fixed value of a boolean, or text of a reference.
+    """Any value, no value, null, a boolean or a reference. `value`: fixed value of a boolean, or text of a
+    reference.
     """
 
     kind: Literal["any", "none", "null", "boolean", "reference"]
@@ -49,7 +47,6 @@ class Text:
 
     Args:
         expressions: Number of regular expressions that it must match, its length limits being one.
-        branches: Product of their class counts.
     """
 
     expressions: int = 0
@@ -61,13 +58,7 @@ class Text:
 
 @attrs.frozen(eq=False)
 class Array:
-    """An array.
-
-    Args:
-        prefix: Shapes of the first items.
-        items: Shape of all further items.
-        slots: Number of items that the grammar writes out one by one.
-    """
+    """An array."""
 
     prefix: tuple[SchemaNode, ...] = ()
     items: SchemaNode | None = None
@@ -152,7 +143,6 @@ def references_in_order(
 
     Args:
         start: Names that the outermost definition refers to, each with its number of enclosing levels.
-        references_of: Function that returns the same for a named definition.
 
     Raises:
         PathTooLongError: Compilation would recurse too deep.

@@ -43,12 +43,8 @@ class TaggedArguments:
     `{}` is replaced by a name.
 
     Args:
-        head: Text before the first argument.
         before: Text before a value; `{string}` becomes `true` for a string, else `false`; `{type}` becomes
             the name of the value's type.
-        end: Tag after a value.
-        tail: Text after the last argument.
-        space: White space on both sides of a value.
         close: Marker that ends a call's block.
         foreign: Texts besides `end` that no string may contain, because a parser would read them as markup.
         around_json: Texts before and after a JSON object that replaces the arguments.
@@ -75,10 +71,8 @@ class TaggedArguments:
         return body
 
     def alone(self, marker: str = "") -> Body:
-        """Return the body of a call from its head to its tail.
-
-        Args:
-            marker: Part of the head that is the marker, and stands before the body.
+        """Return the body of a call from its head to its tail. `marker`: part of the head that is the marker,
+        and stands before the body.
         """
         head = self.head.removeprefix(marker)
 
@@ -119,10 +113,8 @@ class TaggedArguments:
         return f"{text.fixed_text(opened)} {plain} {self._closing(text)}"
 
     def _arguments(self, text: GrammarBuilder, tool: ConstrainedTool) -> list[str]:
-        """Return the expressions of the arguments in schema order.
-
-        Raises:
-            CannotBeWritten: The format cannot enforce their schema.
+        """Return the expressions of the arguments in schema order. Raises CannotBeWritten: the format cannot
+        enforce their schema.
         """
         if not tool.enforced:
             return [f"({SPACE} {self._any_argument(text)})*"]

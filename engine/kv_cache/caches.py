@@ -159,7 +159,6 @@ def grow(layers: Iterable[Any], step: int, *, wait: bool = True) -> None:
     """Allocate memory for more tokens layer by layer; a cache itself would grow all layers at once.
 
     Args:
-        layers: Layers, with lists of caches flattened.
         step: Number of tokens to add.
         wait: True to evaluate each tensor before the next, so that at most one is in memory twice.
     """
@@ -331,10 +330,8 @@ def new_mergeable_cache(model: Any) -> Cache:
 
 
 class _UnmergeableCaches:
-    """Creates a model's caches without their merge method.
-
-    Args:
-        model: Model whose `make_cache` this replaces; removal restores the original.
+    """Creates a model's caches without their merge method. `model`: model whose `make_cache` this replaces;
+    removal restores the original.
     """
 
     def __init__(self, model: Any) -> None:

@@ -22,12 +22,8 @@ log = get_logger(__name__)
 
 
 class QuantizingModel:
-    """A wrapper of a model that makes quantized caches.
-
-    Args:
-        kv_bits: Bits per stored number, 4 or 8.
-        group_sizes: Group size of each layer, with lists of caches flattened; None leaves a layer
-            unquantized.
+    """A wrapper of a model that makes quantized caches. `kv_bits`: bits per stored number, 4 or 8;
+    `group_sizes`: group size of each layer, with lists of caches flattened; None leaves a layer unquantized.
     """
 
     def __init__(self, model: Any, kv_bits: int, group_sizes: Sequence[int | None]) -> None:
@@ -197,10 +193,8 @@ class QuantizedLayer:
 
 
 def stack(layers: Sequence[QuantizedLayer], rows: Sequence[int]) -> KVTensors | None:
-    """Return the tensors of several layers stacked as rows, aligned right with the longest.
-
-    Args:
-        rows: Number of rows of each layer, which an empty layer does not know.
+    """Return the tensors of several layers stacked as rows, aligned right with the longest. `rows`: number of
+    rows of each layer, which an empty layer does not know.
     """
     like = next((layer.kv_tensors for layer in layers if layer.kv_tensors is not None), None)
     if like is None:
@@ -254,8 +248,6 @@ class BatchedQuantizedCache(QuantizedLayer):
     The padding is known on the host, so reading it does not wait for the device.
 
     Args:
-        bits: Bits per stored number.
-        group_size: Numbers that share a scale and a bias.
         padding: Left padding of each row, in tokens.
     """
 

@@ -52,11 +52,8 @@ class LayerSpec:
     fixed_bytes: int = 0
 
     def nbytes(self, tokens: int, chunk_tokens: int = 0) -> int:
-        """Return the bytes for a number of tokens in one row.
-
-        Args:
-            tokens: Number of tokens.
-            chunk_tokens: Number of tokens in a prefill chunk; a window stores the whole chunk.
+        """Return the bytes for a number of tokens in one row. `tokens`: number of tokens; `chunk_tokens`:
+        number of tokens in a prefill chunk; a window stores the whole chunk.
         """
         allocated = allocated_tokens(tokens)
         if self.window is not None and allocated > self.window:

@@ -40,7 +40,6 @@ def decide_batching(
     """Enable batching as far as it is known to be correct for a model, and log any restriction.
 
     Args:
-        model: Patched model with its weights in memory.
         load_seconds: Load time in seconds, a small share of which the check may take.
         first_pass: Seconds of the load that the forward pass of one token took.
 
@@ -112,9 +111,7 @@ log = get_logger(__name__)
 
 class BackgroundCheck:
     """Runs the check one pass at a time, and lifts the model's restriction once batching proves correct.
-
-    Args:
-        model: Model whose rows are computed alone until more is known.
+    `model`: model whose rows are computed alone until more is known.
     """
 
     def __init__(self, model: Any, check: InvarianceCheck, key: str) -> None:

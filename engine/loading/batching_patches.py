@@ -270,11 +270,8 @@ class RowStarts(nn.Module):  # type: ignore[misc]
 
 @attrs.frozen
 class KnownFault:
-    """A faulty file of mlx-lm, and the patch for its models.
-
-    Args:
-        digest: Digest of the faulty file; a release that mends the file has another and is not patched.
-        mend: Patch, applied to a loaded model in place.
+    """A faulty file of mlx-lm, and the patch for its models. `digest`: digest of the faulty file; a release
+    that mends the file has another and is not patched; `mend`: patch, applied to a loaded model in place.
     """
 
     digest: str

@@ -44,11 +44,7 @@ def table() -> Mapping[str, CheckResults]:
 
 
 def load_results(key: str) -> CheckResults:
-    """Return the cached results, possibly incomplete, of this or another process of the same user.
-
-    Args:
-        key: Hash of everything the check depends on.
-    """
+    """Return the cached results, possibly incomplete, of this or another process of the same user."""
     with _lock:
         found = _of_this_process.get(key, CheckResults())
         if not found.complete:
@@ -133,7 +129,6 @@ class CheckResults:
     Args:
         prefill: Whether prompts of unequal length may be prefilled in one pass.
         decode: Whether sequences of unequal length may be decoded in one step.
-        reason: Description of the fault, if there is one.
     """
 
     prefill: bool | None = None
@@ -183,11 +178,7 @@ def digest_of(name: str) -> str:
 
 
 def branches_by_device(model: Any) -> bool:
-    """Return whether some of the code that `code_digest` covers depends on the device.
-
-    Args:
-        model: Model of an architecture in mlx-lm's models.
-    """
+    """Return whether some of the code that `code_digest` covers depends on the device."""
     return _any_branches(type(model).__module__.rpartition(".")[2])
 
 

@@ -116,10 +116,8 @@ class InvarianceCheck:
         return self._costs.predict(len(self._next.tokens) * self._width(self._next, seconds))
 
     def advance(self, seconds: float) -> None:
-        """Compute the next pass, or the piece of it that fits into `seconds`, but at least one token.
-
-        Raises:
-            RuntimeError: The device has failed, which says nothing about the model.
+        """Compute the next pass, or the piece of it that fits into `seconds`, but at least one token. Raises
+        RuntimeError: the device has failed, which says nothing about the model.
         """
         began = self._clock()
         try:
@@ -234,10 +232,8 @@ def _prefilling_fault(new_cache: Callable[[], Cache], rows: list[_Row]) -> _Pass
 def _prefilled(
     new_cache: Callable[[], Cache], rows: Sequence[_Row], pads: Sequence[int] = ()
 ) -> Generator[_Pass, mx.array, mx.array]:
-    """Prefill rows in one pass and return the logits of the first `_PREFILLED` of them.
-
-    Args:
-        pads: Padding tokens of the first rows; the others are padded with their own last token.
+    """Prefill rows in one pass and return the logits of the first `_PREFILLED` of them. `pads`: padding
+    tokens of the first rows; the others are padded with their own last token.
     """
     prompts = [row.prompt[:-1] for row in rows]
     lengths = [len(prompt) for prompt in prompts]
@@ -256,10 +252,8 @@ def _prefilled(
 
 
 def _fault(computed: str, together: mx.array, alike: Sequence[mx.array], rows: Sequence[_Row]) -> str:
-    """Describe the difference between batched rows and their references; empty if they agree.
-
-    Args:
-        alike: Logits of the first rows without padding.
+    """Describe the difference between batched rows and their references; empty if they agree. `alike`: logits
+    of the first rows without padding.
     """
     apart = max(distance(logits, wanted) for logits, wanted in zip(together, alike, strict=False))
     astray = max(distance(logits, row.logits) for logits, row in zip(together, rows, strict=True))
@@ -269,10 +263,8 @@ def _fault(computed: str, together: mx.array, alike: Sequence[mx.array], rows: S
 
 
 class PassCosts:
-    """Learns the seconds of passes by their token count and extrapolates to larger ones.
-
-    Args:
-        first: Seconds of a pass of one token.
+    """Learns the seconds of passes by their token count and extrapolates to larger ones. `first`: seconds of
+    a pass of one token.
     """
 
     def __init__(self, first: float) -> None:

@@ -124,10 +124,8 @@ def import_grammar_library() -> None:
 
 
 def import_model_code(module: str) -> ModuleType:
-    """Import the code of one architecture, or the module that finds it.
-
-    Raises:
-        ImportError: The module or one of its dependencies is missing.
+    """Import the code of one architecture, or the module that finds it. Raises ImportError: the module or one
+    of its dependencies is missing.
     """
     with importing(), _keep_file_limit():
         return importlib.import_module(module)

@@ -57,12 +57,10 @@ def load_model(
     Args:
         settings: Settings, of which `device`, `dtype`, `kv_bits` and `trust_remote_code` are used.
         report_progress: Callback with the fraction of the weights in memory, 0 to 1.
-        is_abandoned: Predicate called between chunks of the weights.
         reserve_memory: Function called with the bytes of the weights before they are read; may raise
             ProblemError.
         on_unchecked: Callback with the rest of the batch-invariance check, if there was no time for it; until
             it is done, the model's rows are computed alone.
-        load_lazily: Function that returns the model with lazy weights.
 
     Raises:
         ProblemError: 503 `load_failed` if files are missing, broken, or do not fit the architecture.
@@ -91,14 +89,8 @@ def _warm_up(model: Any) -> None:
 
 
 def check_packing(config: Mapping[str, Any], weights: Collection[str]) -> None:
-    """Make sure that mlx-lm can unpack a model's weights.
-
-    Args:
-        weights: Names of the model's tensors.
-
-    Raises:
-        ValueError: One sentence: the weights are not packed as the configuration says, or mlx-lm cannot
-            unpack them.
+    """Make sure that mlx-lm can unpack a model's weights. Raises ValueError: one sentence: the weights are
+    not packed as the configuration says, or mlx-lm cannot unpack them.
     """
     packing = config.get("quantization_config") or text_config(config).get("quantization_config")
     if "quantization" in config or not isinstance(packing, dict):
@@ -140,10 +132,8 @@ class ForeignCodeError(RuntimeError):
 
 
 def allow_foreign_code(trusted: bool) -> None:
-    """Allow this thread to run models' own code from now on, or refuse it.
-
-    Args:
-        trusted: True if the operator trusts the models' makers (setting `trust_remote_code`).
+    """Allow this thread to run models' own code from now on, or refuse it. `trusted`: True if the operator
+    trusts the models' makers (setting `trust_remote_code`).
     """
     global _installed
     _thread.forbids = not trusted

@@ -43,12 +43,8 @@ _UNUSED_IN_ENCODERS = re.compile(r"(^|\.)(pooler|position_ids|cls\.|lm_head)|rot
 
 @attrs.frozen
 class LoadSize:
-    """The memory that a load needs, in bytes.
-
-    Args:
-        weights: Weights, including those of a draft model.
-        working: Temporary arrays of a forward pass.
-        cache: KV cache of the first tokens; 0 for models without such a cache.
+    """The memory that a load needs, in bytes. `cache`: KV cache of the first tokens; 0 for models without
+    such a cache.
     """
 
     weights: int

@@ -20,11 +20,8 @@ _MAX_HEADER_BYTES = 100_000_000
 
 
 class StoredTensor(msgspec.Struct, frozen=True):
-    """A tensor of a safetensors file, as the header describes it.
-
-    Args:
-        dtype: Name of the number format, such as `BF16`.
-        data_offsets: Byte range in the file, from the end of the header.
+    """A tensor of a safetensors file, as the header describes it. `dtype`: name of the number format, such as
+    `BF16`; `data_offsets`: byte range in the file, from the end of the header.
     """
 
     shape: tuple[int, ...] = ()
@@ -162,10 +159,8 @@ and a width in numbers that is always accepted."""
 
 
 def check_sizes(config: Mapping[str, Any], files: Sequence[Shapes]) -> None:
-    """Check that a configuration builds nothing far larger than its tensors.
-
-    Raises:
-        ValueError: One sentence with the field and the actual size.
+    """Check that a configuration builds nothing far larger than its tensors. Raises ValueError: one sentence
+    with the field and the actual size.
     """
     # An empty tensor may state any size.
     shapes = [shape for file in files for shape in file.values() if 0 not in shape]
@@ -193,10 +188,6 @@ def _most_layers(numbered: int, size: int) -> tuple[int, str]:
     """Return the largest number of layers that a configuration may state, and the reason for an error.
 
     Names alone prove nothing: a file of 200 kB can hold 200,000 tensors of one number each.
-
-    Args:
-        numbered: Number of layers by the tensors' names.
-        size: Numbers in all tensors.
     """
     most = _TIMES * numbered + _MORE
     held = _TIMES * _MORE + size // _LEAST_PER_LAYER

@@ -64,11 +64,8 @@ class DecoderTurns(Generic[T]):
         return recording not in self._beats
 
     def start(self, patience: float) -> T | None:
-        """Return the recording to decode now; None if none needs it, or the limit is reached.
-
-        Args:
-            patience: Seconds without a heartbeat after which a decoder counts as hung, and another may work
-                in its place.
+        """Return the recording to decode now; None if none needs it, or the limit is reached. `patience`:
+        seconds without a heartbeat after which a decoder counts as hung, and another may work in its place.
         """
         if len(self._beats) - self._silent(self._beats, patience) >= self._at_once:
             return None
@@ -87,10 +84,8 @@ class DecoderTurns(Generic[T]):
         self._beats[recording] = self._clock()
 
     def stop(self, recording: T, cost: float) -> bool:
-        """End a recording's turn; return whether it is still wanted.
-
-        Args:
-            cost: Number of samples decoded, summed over channels.
+        """End a recording's turn; return whether it is still wanted. `cost`: number of samples decoded,
+        summed over channels.
         """
         del self._beats[recording]
         wanted = recording in set(self._turns)
@@ -138,10 +133,8 @@ class Decoding(Decodable, Protocol):
 
 
 class DecoderThreads:
-    """Decoder threads that start when there is something to decode, and end when there is not.
-
-    Args:
-        at_once: Number of working threads, not counting hung ones.
+    """Decoder threads that start when there is something to decode, and end when there is not. `at_once`:
+    number of working threads, not counting hung ones.
     """
 
     def __init__(self, at_once: int = THREADS_AT_ONCE) -> None:

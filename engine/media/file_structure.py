@@ -23,10 +23,8 @@ class BrokenFileError(ValueError):
 
 
 def plain_jpeg(data: bytes) -> tuple[bytes, int]:
-    """Return a JPEG's picture without metadata (EXIF, profiles, thumbnails), and its orientation.
-
-    Raises:
-        BrokenFileError: It has no picture, or too many scans.
+    """Return a JPEG's picture without metadata (EXIF, profiles, thumbnails), and its orientation. Raises
+    BrokenFileError: it has no picture, or too many scans.
     """
     head = [data[:2]]
     at, orientation = 2, 0
@@ -83,10 +81,8 @@ def _end_of_scans(data: bytes, at: int) -> int:
 
 
 def webp_size(data: bytes) -> tuple[int, int]:
-    """Return width and height of a WebP's canvas, which its decoder would allocate at once.
-
-    Raises:
-        BrokenFileError: The header states no size.
+    """Return width and height of a WebP's canvas, which its decoder would allocate at once. Raises
+    BrokenFileError: the header states no size.
     """
     kind, body = data[12:16], data[20:30]
     if len(body) == 10 and kind == b"VP8X":
@@ -101,10 +97,8 @@ def webp_size(data: bytes) -> tuple[int, int]:
 
 
 def check_frames(data: bytes) -> None:
-    """Reject a GIF with too many frames, without decoding any.
-
-    Raises:
-        BrokenFileError: It has more than `MAX_FRAMES`.
+    """Reject a GIF with too many frames, without decoding any. Raises BrokenFileError: it has more than
+    `MAX_FRAMES`.
     """
     at, frames = 13 + _color_table(data, 10), 0
     while data[at : at + 1] in (b"!", b","):

@@ -18,10 +18,8 @@ _ROWS = 256
 
 
 def write_image(data: bytes, limits: ImageLimits, resolution: ResolutionLimit, param: str | None) -> None:
-    """Write an image's size and pixels to standard output.
-
-    Raises:
-        ValueError: The file is invalid; the text says why.
+    """Write an image's size and pixels to standard output. Raises ValueError: the file is invalid; the text
+    says why.
     """
     try:
         image = decode_image(data, limits, resolution=resolution, param=param)

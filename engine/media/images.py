@@ -98,7 +98,6 @@ def decode_image(
 
     Args:
         resolution: Largest size the model uses; a much larger image is downscaled while it is decoded.
-        param: The image's parameter name, for errors.
 
     Raises:
         ProblemError: 400 that says what is wrong with the file and what is accepted.

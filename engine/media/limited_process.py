@@ -35,7 +35,6 @@ def limit(memory: int, seconds: int, descriptors: int) -> None:
     Args:
         memory: Memory in bytes.
         seconds: CPU time in seconds.
-        descriptors: Number of open files.
     """
     _try_limit(resource.RLIMIT_CORE, 0)
     _try_limit(resource.RLIMIT_CPU, seconds)

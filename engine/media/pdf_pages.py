@@ -30,10 +30,8 @@ _DRAWING = StepSemaphore(AT_ONCE)
 
 
 class DrawingTime(TimeLeft):
-    """Time left to render a request's documents; waiting for a turn does not count.
-
-    Args:
-        seconds: Time left in seconds; None for all of it.
+    """Time left to render a request's documents; waiting for a turn does not count. `seconds`: time left in
+    seconds; None for all of it.
     """
 
     def __init__(self, seconds: float | None = None) -> None:
@@ -50,10 +48,6 @@ def draw_pages(
     """Return a document's pages, in order, as RGB; yields while a process renders them.
 
     Closing the generator kills the process.
-
-    Args:
-        left: Time left for the request's documents.
-        param: The document's parameter name, for errors.
 
     Raises:
         ProblemError: 400 that says what is wrong with the file; 501: the rendering library is missing.

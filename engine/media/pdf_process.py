@@ -19,13 +19,8 @@ SHARED = "all documents of a request share its pages (images_max_pages)"
 
 
 def draw(data: bytes, max_pages: int, max_pixels: int) -> None:
-    """Write every page of a file to standard output.
-
-    Args:
-        max_pixels: Limit of pixels per page; larger pages are scaled down.
-
-    Raises:
-        ValueError: The file is invalid; the text says why.
+    """Write every page of a file to standard output. `max_pixels`: limit of pixels per page; larger pages are
+    scaled down. Raises ValueError: the file is invalid; the text says why.
     """
     import pypdfium2
 

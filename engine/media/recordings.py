@@ -44,11 +44,8 @@ _MAX_BROKEN = 1000  # Number of undecodable packets at which a recording fails
 
 @attrs.frozen
 class AudioFacts:
-    """A container's metadata about its audio.
-
-    Args:
-        duration: Duration in seconds; None if the container states none.
-        codec: The audio codec's name in libavcodec.
+    """A container's metadata about its audio. `duration`: duration in seconds; None if the container states
+    none.
     """
 
     duration: float | None
@@ -60,9 +57,7 @@ class OpenedRecording:
     """An open recording whose audio is decoded on demand.
 
     Args:
-        source: Path or content of the file.
         rate: Target sample rate in Hz.
-        param: The file's parameter name, for errors.
 
     Attributes:
         decoded: Number of samples decoded so far, summed over channels.
@@ -88,10 +83,8 @@ class OpenedRecording:
             raise
 
     def blocks(self) -> Iterator[Samples]:
-        """Yield the samples in order; empty blocks in between are the decoder's heartbeat.
-
-        Raises:
-            ProblemError: 400: it cannot be decoded, or is too long.
+        """Yield the samples in order; empty blocks in between are the decoder's heartbeat. Raises
+        ProblemError: 400: it cannot be decoded, or is too long.
         """
         heard, left = 0, MAX_SECONDS * self._rate
         for frame in self._frames():
@@ -204,7 +197,6 @@ class Resampler:
     PyAV's `AudioResampler` does the same, but starts a thread per core.
 
     Args:
-        first: The first frame, whose layout and rate the others share.
         rate: Target sample rate in Hz.
     """
 
@@ -351,13 +343,8 @@ class BoundedFile:
 
 
 def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
-    """Open a container for audio decoding; no file but this one is ever opened.
-
-    Args:
-        param: The file's parameter name, for errors.
-
-    Raises:
-        ProblemError: 400: the file is empty, or in no supported container.
+    """Open a container for audio decoding; no file but this one is ever opened. Raises ProblemError: 400: the
+    file is empty, or in no supported container.
     """
     av = import_av()
     if not file.size:

@@ -41,11 +41,8 @@ _KEPT_SECONDS = 0.5  # Seconds that are kept of a long silence
 
 @attrs.frozen(eq=False)
 class Window:
-    """One input window of a model.
-
-    Args:
-        start: Start in samples from the beginning of the recording.
-        is_last: True if nothing follows.
+    """One input window of a model. `start`: start in samples from the beginning of the recording; `is_last`:
+    True if nothing follows.
     """
 
     samples: Samples
@@ -54,11 +51,8 @@ class Window:
 
 
 class WindowBuffer:
-    """A buffer of the samples that the next window may need.
-
-    Args:
-        rate: Sample rate in Hz.
-        seconds: Longest window in seconds.
+    """A buffer of the samples that the next window may need. `rate`: sample rate in Hz; `seconds`: longest
+    window in seconds.
     """
 
     def __init__(self, rate: int, seconds: float) -> None:
@@ -179,9 +173,7 @@ class RecordingReader:
     """Decodes a recording on the decoder threads; a hung decoder affects only this recording.
 
     Args:
-        source: Path or content of the file.
         rate: Target sample rate in Hz.
-        param: The file's parameter name, for errors.
         ahead: Seconds of audio decoded ahead of the reader.
         client: The client's name; clients share the decoders fairly.
 
@@ -223,10 +215,8 @@ class RecordingReader:
         return not self._decoded and self._blocks.qsize() < self._ahead
 
     def read(self, seconds: float) -> Samples | None:
-        """Return the next samples, an empty array if none arrive within `seconds`, or None at the end.
-
-        Raises:
-            ProblemError: 400: it cannot be decoded.
+        """Return the next samples, an empty array if none arrive within `seconds`, or None at the end. Raises
+        ProblemError: 400: it cannot be decoded.
         """
         try:
             item = self._blocks.get(timeout=seconds) if seconds else self._blocks.get_nowait()
@@ -325,9 +315,7 @@ def decode_recording(
     Closing the generator stops the decoding.
 
     Args:
-        source: Path or content of the file.
         rate: Target sample rate in Hz.
-        param: The file's parameter name, for errors.
         client: The client's name; clients share the decoders fairly.
 
     Raises:

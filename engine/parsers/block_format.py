@@ -49,19 +49,13 @@ class BlockFormat(ToolCallParser):
 
     @abstractmethod
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
-        """Parse the calls of a block and its end, while it is written or as a whole.
-
-        Raises:
-            Unclosed: A whole block ends inside a value.
-            Malformed: The block holds no call, or other text besides calls.
+        """Parse the calls of a block and its end, while it is written or as a whole. Raises Unclosed: A whole
+        block ends inside a value. Raises Malformed: the block holds no call, or other text besides calls.
         """
 
     def parse_block(self, body: str, start: str, offered: OfferedTools) -> list[ParsedCall]:
-        """Return the tool calls in a whole block.
-
-        Raises:
-            Unclosed: The end marker is inside a value.
-            Malformed: The block holds no call, or other text besides calls.
+        """Return the tool calls in a whole block. Raises Unclosed: the end marker is inside a value. Raises
+        Malformed: the block holds no call, or other text besides calls.
         """
         text = self.new_text(offered, start, body, complete=True)
         return calls_of_block(text, self.read_calls(text, start))
@@ -79,9 +73,7 @@ class BlockFormat(ToolCallParser):
 
     def is_whole(self, body: str, rest: str) -> bool:
         """Return whether the calls of a block without its whole end marker certainly have all arguments.
-
-        Args:
-            rest: Part of the end marker that was written.
+        `rest`: part of the end marker that was written.
         """
         return True
 

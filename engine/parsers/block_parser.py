@@ -143,11 +143,8 @@ class SectionParser(BlockParser):
 
     @abstractmethod
     def read_call(self, text: StreamBuffer) -> IncrementalParser[None]:
-        """Parse the call that comes next.
-
-        Raises:
-            Unclosed: A whole block ends inside a value.
-            Malformed: No call comes next.
+        """Parse the call that comes next. Raises Unclosed: A whole block ends inside a value. Raises
+        Malformed: no call comes next.
         """
 
     def new_block_end(self, start: str) -> BlockEnd:

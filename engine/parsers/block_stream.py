@@ -381,11 +381,7 @@ class BacktrackLimit:
         self._count = 0
 
     def count(self, end: int) -> int | None:
-        """Record a failed attempt; after too many, return the position up to which all is text, else None.
-
-        Args:
-            end: Position up to which the attempt read.
-        """
+        """Record a failed attempt; after too many, return the position up to which all is text, else None."""
         if end > self._furthest:
             self._furthest, self._count = end, 0
             return None

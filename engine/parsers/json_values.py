@@ -16,10 +16,8 @@ def _refuse(constant: str) -> Any:
 
 
 def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of a JSON object, as a hook for its decoder.
-
-    Raises:
-        ValueError: A key occurs twice, so a value would be lost.
+    """Return the members of a JSON object, as a hook for its decoder. Raises ValueError: A key occurs twice,
+    so a value would be lost.
     """
     members = dict(pairs)
     if len(members) < len(pairs):
@@ -37,10 +35,8 @@ LABELS = frozenset({"id", "call_id", "tool_call_id", "index", "type"})
 
 
 def dump_json(value: Any) -> str:
-    """Return the JSON text of a decoded value, encodable as UTF-8.
-
-    Raises:
-        Malformed: The value has no JSON form.
+    """Return the JSON text of a decoded value, encodable as UTF-8. Raises Malformed: the value has no JSON
+    form.
     """
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False)
@@ -51,10 +47,8 @@ def dump_json(value: Any) -> str:
 
 
 def normalize_object(text: str) -> str:
-    """Return the JSON text of one object, unchanged if it is valid, else serialized again.
-
-    Raises:
-        Malformed: The text is not an object.
+    """Return the JSON text of one object, unchanged if it is valid, else serialized again. Raises Malformed:
+    the text is not an object.
     """
     for decoder in (_STRICT, _LENIENT):
         try:
@@ -69,11 +63,8 @@ def normalize_object(text: str) -> str:
 
 
 def read_value(text: str, position: int) -> tuple[Any, int]:
-    """Return the JSON value at a position and the position of its end.
-
-    Raises:
-        Unclosed: The text ends inside a string.
-        Malformed: The text is not JSON.
+    """Return the JSON value at a position and the position of its end. Raises Unclosed: the text ends inside
+    a string. Raises Malformed: the text is not JSON.
     """
     for decoder in (_STRICT, _LENIENT):
         try:
@@ -142,9 +133,7 @@ class JsonScanner:
 
     def feed(self, text: str, position: int = 0) -> int:
         """Return the index behind the bracket that closes the value, or -1 if the value continues.
-
-        Args:
-            position: Start of the next piece in `text`.
+        `position`: start of the next piece in `text`.
         """
         if self._escaped and position < len(text):
             position += 1
@@ -173,10 +162,8 @@ class PythonScanner(JsonScanner):
 
 
 def argument_pairs(arguments: str) -> dict[str, Any] | None:
-    """Return the arguments of a call in the history; None if they are not a JSON object.
-
-    Args:
-        arguments: Text sent by the client, which may be invalid JSON.
+    """Return the arguments of a call in the history; None if they are not a JSON object. `arguments`: text
+    sent by the client, which may be invalid JSON.
     """
     try:
         pairs = dict(json.loads(arguments or "{}"))

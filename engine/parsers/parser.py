@@ -70,17 +70,13 @@ class ToolCallParser(ABC):
     def new_stream(
         self, tools: Sequence[Tool] | None = None, release: Release = "validated"
     ) -> ToolCallStream:
-        """Return a stream for one answer.
-
-        Args:
-            tools: Tools offered by the request; calls to others are plain text. None accepts every name.
+        """Return a stream for one answer. `tools`: tools offered by the request; calls to others are plain
+        text. None accepts every name.
         """
 
     def begins_call(self, text: str) -> bool | None:
-        """Return whether a text starts with a call's marker; None if more text is needed to decide.
-
-        Args:
-            text: Text without leading white space.
+        """Return whether a text starts with a call's marker; None if more text is needed to decide. `text`:
+        text without leading white space.
         """
         starts = tuple(start for start, _ in self.markers)
         if text.startswith(starts):
@@ -92,11 +88,7 @@ class ToolCallParser(ABC):
         return any(token in start for start, _ in self.markers)
 
     def render(self, name: str, arguments: str) -> str | None:
-        """Return a call in this format, for prompts; None if only the model's template can render it.
-
-        Args:
-            arguments: JSON text of one object.
-        """
+        """Return a call in this format, for prompts; None if only the model's template can render it."""
         return None
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str | None:
@@ -152,10 +144,8 @@ class ReasoningParser(ABC):
 
     @abstractmethod
     def new_stream(self, starts_open: bool = False) -> ReasoningStream:
-        """Return a stream for one output.
-
-        Args:
-            starts_open: True if the prompt ends inside reasoning that the template has opened.
+        """Return a stream for one output. `starts_open`: True if the prompt ends inside reasoning that the
+        template has opened.
         """
 
 
@@ -206,10 +196,8 @@ class Malformed(Exception):
 
 
 class Unclosed(Malformed):
-    """The apparent end of the block is inside a value.
-
-    Args:
-        hides_markers: True if markers inside that value have no meaning and cannot open another block.
+    """The apparent end of the block is inside a value. `hides_markers`: True if markers inside that value
+    have no meaning and cannot open another block.
     """
 
     def __init__(self, reason: str, hides_markers: bool = False) -> None:

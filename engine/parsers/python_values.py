@@ -36,11 +36,8 @@ def skip_space(text: str, position: int) -> int:
 
 
 def expect(text: str, position: int, character: str) -> int:
-    """Return the position behind a required character and the white space around it.
-
-    Raises:
-        Unclosed: The text ends before the character.
-        Malformed: Other text comes next.
+    """Return the position behind a required character and the white space around it. Raises Unclosed: the
+    text ends before the character. Raises Malformed: other text comes next.
     """
     position = skip_space(text, position)
     if not text.startswith(character, position):
@@ -49,11 +46,8 @@ def expect(text: str, position: int, character: str) -> int:
 
 
 def read_literal(text: str, position: int, depth: int = 0) -> tuple[Any, int]:
-    """Return the value at `position` and the position of its end.
-
-    Raises:
-        Unclosed: The text ends inside the value.
-        Malformed: There is no literal.
+    """Return the value at `position` and the position of its end. Raises Unclosed: the text ends inside the
+    value. Raises Malformed: there is no literal.
     """
     if depth > _MAX_DEPTH:
         raise Malformed("a value is nested too deep")

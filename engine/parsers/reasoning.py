@@ -20,11 +20,8 @@ _BLANK_LINES = re.compile(r"(?:[ \t]*\r?\n)+")
 
 
 class MarkedReasoningParser(ReasoningParser):
-    """Parses reasoning between two markers.
-
-    Args:
-        dropped: Further markers without meaning for the client, which are dropped.
-        ended_by: Markers, such as those of calls, that end the reasoning and are then parsed.
+    """Parses reasoning between two markers. `dropped`: further markers without meaning for the client, which
+    are dropped; `ended_by`: markers, such as those of calls, that end the reasoning and are then parsed.
     """
 
     def __init__(

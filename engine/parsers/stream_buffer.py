@@ -155,9 +155,7 @@ class StreamBuffer:
 
     def expect_cut(self, literal: str) -> IncrementalParser[None]:
         """Skip white space and read a literal, which may be cut off or broken up at the end of a whole block.
-
-        Raises:
-            Malformed: Other text comes next.
+        Raises Malformed: other text comes next.
         """
         yield from self.peek()
         if self.complete and literal.startswith("".join(self.text[self.at : self.at + _MAX_CUT].split())):
@@ -189,9 +187,7 @@ class StreamBuffer:
 
     def match(self, *patterns: re.Pattern[str]) -> IncrementalParser[re.Match[str]]:
         """Read the match of the first pattern that matches; more text must not make such a match longer.
-
-        Raises:
-            Malformed: No pattern matches.
+        Raises Malformed: no pattern matches.
         """
         found = yield from self.find(*patterns)
         if found is None:
@@ -199,10 +195,8 @@ class StreamBuffer:
         return found
 
     def match_run(self, pattern: re.Pattern[str]) -> IncrementalParser[str]:
-        """Read characters as long as a pattern matches them.
-
-        Raises:
-            Malformed: The pattern does not match, or matches more than `LONGEST_HEAD` characters.
+        """Read characters as long as a pattern matches them. Raises Malformed: the pattern does not match, or
+        matches more than `LONGEST_HEAD` characters.
         """
         while True:
             limit = len(self.text) if self.complete else min(len(self.text), self.at + LONGEST_HEAD)
@@ -223,11 +217,8 @@ class StreamBuffer:
 
 
 def calls_of_block(text: StreamBuffer, reading: IncrementalParser[None]) -> list[ParsedCall]:
-    """Return the calls that a parser finds in a whole block.
-
-    Raises:
-        Unclosed: The text ends inside a value.
-        Malformed: The block holds no call, or other text besides calls.
+    """Return the calls that a parser finds in a whole block. Raises Unclosed: the text ends inside a value.
+    Raises Malformed: the block holds no call, or other text besides calls.
     """
     for _ in reading:
         raise Unclosed("the text ends inside a call")

@@ -42,7 +42,6 @@ class StreamProcessor:
         tool_parser: Parser of the model's tool calls; without offered tools, calls are text.
         prepared: Prepared prompt: offered tools, stop strings, and whether to parse and whether reasoning is
             open.
-        index: Index of the choice that the deltas belong to.
         release: Release mode of calls; `immediate` requires a grammar.
 
     Attributes:
@@ -146,10 +145,8 @@ class StreamProcessor:
         return [*deltas, *self.feed(read, tokens)]
 
     def finish(self, *, ended_by_model: bool = True) -> list[Delta]:
-        """Return the remaining deltas at the end of the output; repeated calls return none.
-
-        Args:
-            ended_by_model: True if the model ended its output; False if the output was cut off.
+        """Return the remaining deltas at the end of the output; repeated calls return none. `ended_by_model`:
+        True if the model ended its output; False if the output was cut off.
         """
         deltas: list[Delta] = []
         self._calls.cut = not ended_by_model

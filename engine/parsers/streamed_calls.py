@@ -28,11 +28,8 @@ _MAX_NESTED = 32  # Limit on calls nested under the key of a name, each of which
 def read_headed_call(
     text: StreamBuffer, head: re.Pattern[str], may_be_bare: bool = False
 ) -> IncrementalParser[None]:
-    """Parse a call in which the name precedes the arguments.
-
-    Args:
-        head: Pattern of the text before the JSON object; its group is the name.
-        may_be_bare: True if a whole block may hold a name without arguments.
+    """Parse a call in which the name precedes the arguments. `head`: pattern of the text before the JSON
+    object; its group is the name; `may_be_bare`: True if a whole block may hold a name without arguments.
     """
     found = yield from text.match(head)
     character = yield from text.peek()
@@ -173,9 +170,7 @@ class _JsonCall:
 
     def _read_nested(self) -> IncrementalParser[None]:
         """Parse a whole call that is the value of a name key: `{"function": {"name": …, "arguments": …}}`.
-
-        Raises:
-            Malformed: The outer object has arguments too, or too many objects are nested.
+        Raises Malformed: the outer object has arguments too, or too many objects are nested.
         """
         if not self._keys.isdisjoint(ARGUMENTS):
             raise Malformed("something in the call would be lost")
@@ -186,10 +181,8 @@ class _JsonCall:
 
 
 def _object_of(value: Any) -> str:
-    """Return the JSON text of arguments that are missing or were written as a string.
-
-    Raises:
-        Malformed: They are no object.
+    """Return the JSON text of arguments that are missing or were written as a string. Raises Malformed: they
+    are no object.
     """
     if value is None or value == "":
         return "{}"
@@ -275,10 +268,8 @@ class TaggedCall:
         return None if found.re is tags.tail else found
 
     def _cut_off(self) -> None:
-        """Read the part that is left of the tail at the end of a whole block.
-
-        Raises:
-            Malformed: Other text comes next.
+        """Read the part that is left of the tail at the end of a whole block. Raises Malformed: other text
+        comes next.
         """
         text, pattern = self._text, self._tags.cut_tail
         if pattern is None or not pattern.fullmatch(text.text, text.at):
@@ -308,10 +299,8 @@ class TaggedCall:
         text.add(dump_json(read))
 
     def _look_for_lost_ends(self, value: str, may_be_text: bool) -> None:
-        """Record the tool's arguments whose tags a value holds; the call has to give them elsewhere.
-
-        Raises:
-            Malformed: The value is no text, or holds the beginning of a further call.
+        """Record the tool's arguments whose tags a value holds; the call has to give them elsewhere. Raises
+        Malformed: the value is no text, or holds the beginning of a further call.
         """
         names_of, called = self._text.offered.argument_names, ""
         if not may_be_text and any(tag in value for tag in self._tags.value_end.tags):

@@ -21,10 +21,8 @@ def string_inside(text: str) -> str:
 
 
 def add_json_object(text: StreamBuffer) -> IncrementalParser[None]:
-    """Copy a JSON object to the arguments, of a block that is being written unchanged.
-
-    Raises:
-        Malformed: Another value comes next.
+    """Copy a JSON object to the arguments, of a block that is being written unchanged. Raises Malformed:
+    another value comes next.
     """
     if (yield from text.peek()) != "{":
         raise Malformed("the arguments are not an object")
@@ -42,11 +40,8 @@ def add_json_object(text: StreamBuffer) -> IncrementalParser[None]:
 
 
 def json_value(text: StreamBuffer) -> IncrementalParser[tuple[str, Any]]:
-    """Return the JSON text of the next value, and the value; wait for all of it.
-
-    Raises:
-        Unclosed: The text ends inside a string.
-        Malformed: The text is not JSON.
+    """Return the JSON text of the next value, and the value; wait for all of it. Raises Unclosed: the text
+    ends inside a string. Raises Malformed: the text is not JSON.
     """
     character = yield from text.peek()
     if text.complete:
@@ -69,11 +64,8 @@ def json_value(text: StreamBuffer) -> IncrementalParser[tuple[str, Any]]:
 
 
 def json_text(text: StreamBuffer) -> IncrementalParser[str]:
-    """Return the decoded text of a JSON string.
-
-    Raises:
-        Unclosed: The text ends inside the string.
-        Malformed: The value is not a string.
+    """Return the decoded text of a JSON string. Raises Unclosed: the text ends inside the string. Raises
+    Malformed: the value is not a string.
     """
     _, value = yield from json_value(text)
     if not isinstance(value, str):
@@ -138,9 +130,7 @@ class ValueEnd:
 
     def find(self, text: StreamBuffer) -> tuple[int, int]:
         """Return the certain end of the value and the position behind its end tag, or -1 if not found yet.
-
-        Raises:
-            Unclosed: The text ends inside the value.
+        Raises Unclosed: the text ends inside the value.
         """
         written, at = text.text, text.at
         begin = at

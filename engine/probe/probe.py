@@ -75,10 +75,8 @@ class Probe(Protocol):
         """The questions, to be asked in order."""
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
-        """Return the record with the findings of all answers.
-
-        Raises:
-            ProblemError: The answers show that the model is unusable.
+        """Return the record with the findings of all answers. Raises ProblemError: the answers show that the
+        model is unusable.
         """
 
 
@@ -186,9 +184,7 @@ def known_capabilities(
     model: str, folder: Path, record: CapabilityRecord, settings: Settings, limit: int | None
 ) -> ProbedCapabilities:
     """Return a record with what a model's files and the memory tell, to which a probe adds its findings.
-
-    Args:
-        limit: Bytes that all models may have together; None if unknown.
+    `limit`: bytes that all models may have together; None if unknown.
     """
     kind = record.model_type
     writes, sees, sounds = kind in ("text", "vision"), kind == "vision", kind in ("speech", "transcription")

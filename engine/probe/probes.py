@@ -43,12 +43,8 @@ _IMAGE = "What is in this picture?"
 
 @attrs.frozen
 class TextProbe:
-    """The questions to a model that writes.
-
-    Args:
-        known: Record without findings of the probe.
-        questions: Questions from `open_text_probe`.
-        adapter: Adapter that serves the model; only its parsers are used, on any thread.
+    """The questions to a model that writes. `questions`: questions from `open_text_probe`; `adapter`: adapter
+    that serves the model; only its parsers are used, on any thread.
     """
 
     known: ProbedCapabilities
@@ -87,10 +83,8 @@ def open_text_probe(
     image: ImagePart | None = None,
     max_tokens: int = MAX_TOKENS,
 ) -> TextProbe:
-    """Return the probe of a text or vision model; renders its prompts, on the adapter's own thread.
-
-    Raises:
-        ProblemError: The model's template cannot render the questions.
+    """Return the probe of a text or vision model; renders its prompts, on the adapter's own thread. Raises
+    ProblemError: the model's template cannot render the questions.
     """
     switches: tuple[bool | None, ...] = (True, False) if adapter.thinking.off is not None else (None,)
     cities = CITIES[: len(CITIES) // len(switches)]
@@ -136,10 +130,8 @@ class EmbeddingProbe:
         return (Question(EmbeddingInput(_TEXTS)),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
-        """Return the record with the vectors' length in numbers, and whether they are unit vectors.
-
-        Raises:
-            ProblemError: A vector holds something that is no number.
+        """Return the record with the vectors' length in numbers, and whether they are unit vectors. Raises
+        ProblemError: A vector holds something that is no number.
         """
         vectors = [_numbers(event) for event in answers[0].events if isinstance(event, Vector)]
         if len(vectors) != len(_TEXTS) or not all(math.isfinite(x) for vector in vectors for x in vector):

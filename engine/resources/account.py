@@ -118,9 +118,7 @@ class MemoryAccount:
 
     def available(self, requester: Charges, *, respect_reservations: bool = False) -> int | None:
         """Return the bytes that a share's running caches and prefix cache may have; None for no limit.
-
-        Args:
-            respect_reservations: True to exclude bytes that other shares reserved earlier.
+        `respect_reservations`: True to exclude bytes that other shares reserved earlier.
         """
         others = [share for share in self._shares if share is not requester]
         used = sum(share.running + share.cached for share in others)

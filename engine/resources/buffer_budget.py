@@ -18,10 +18,8 @@ The rest is for buffers that are not counted.
 
 
 class BufferBudget:
-    """Counts the buffers of all models in the process. Thread-safe.
-
-    Args:
-        limit: Limit of the device; None for no limit.
+    """Counts the buffers of all models in the process. Thread-safe. `limit`: limit of the device; None for no
+    limit.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -42,10 +40,8 @@ class BufferBudget:
         return max(0, min(self.limit // _CACHED_SHARE, self.limit // _KNOWN_SHARE - running))
 
     def open_part(self, on_request: Callable[[], None] = lambda: None) -> BufferPart:
-        """Return a new, empty part for a model.
-
-        Args:
-            on_request: Callback for eviction requests, called on any thread; must not block.
+        """Return a new, empty part for a model. `on_request`: callback for eviction requests, called on any
+        thread; must not block.
         """
         with self._lock:
             part = BufferPart(self, self._lock, on_request)

@@ -91,18 +91,14 @@ class FairQueue(Generic[T]):
         return requests
 
     def choose(self, among: Iterable[T] | None = None) -> T | None:
-        """Return the request to serve next; None if there is none.
-
-        Args:
-            among: Requests of the queue that can be served, in their order; None for all.
+        """Return the request to serve next; None if there is none. `among`: requests of the queue that can be
+        served, in their order; None for all.
         """
         return next(self.in_turn(among), None)
 
     def in_turn(self, among: Iterable[T] | None = None) -> Iterator[T]:
-        """Yield the requests in serving order.
-
-        Args:
-            among: Requests of the queue that can be served, in their order; None for all.
+        """Yield the requests in serving order. `among`: requests of the queue that can be served, in their
+        order; None for all.
         """
         requests: dict[str, list[T]] = {}
         for request in self._requests if among is None else among:
@@ -231,10 +227,8 @@ class ClientShares:
             yield from self._clients.setdefault(address, Shares()).in_order(waiting[address], costs)
 
     def charge(self, clients: Sequence[str], cost: float) -> None:
-        """Charge clients for work that they share equally.
-
-        Args:
-            clients: Clients of the work, the chosen one first; a client may occur several times.
+        """Charge clients for work that they share equally. `clients`: clients of the work, the chosen one
+        first; a client may occur several times.
         """
         self._addresses.charge(list(map(address_of, clients)), cost)
         for address, names in _by_address(clients).items():

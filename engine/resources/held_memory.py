@@ -37,10 +37,8 @@ class HeldMemory:
         self._refused: set[str] = set()
 
     def claim(self, owner: str, stamp: str) -> list[Any]:
-        """Return the contents that an owner has left; they are dropped if its stamp has changed.
-
-        Args:
-            stamp: Text that changes whenever earlier pieces are of no use any more.
+        """Return the contents that an owner has left; they are dropped if its stamp has changed. `stamp`:
+        text that changes whenever earlier pieces are of no use any more.
         """
         dropped: list[HeldPiece] = []
         with self._lock:

@@ -167,11 +167,8 @@ def set_limits(account: MemoryAccount) -> None:
 
 
 def need_within(account: MemoryAccount, model: str, kind: ModelType, total: int, least: int) -> MemoryNeed:
-    """Return the memory that the pool must grant for a load, within the account's limits.
-
-    Args:
-        model: Name of the model, for a warning if it is loaded alone.
-        total: Bytes that it needs.
+    """Return the memory that the pool must grant for a load, within the account's limits. `total`: bytes that
+    it needs.
     """
     need = memory_need(kind, total, least, account.limit, account.most)
     if need.alone:
@@ -186,10 +183,8 @@ def need_within(account: MemoryAccount, model: str, kind: ModelType, total: int,
 
 
 def charge_weights(account: MemoryAccount, share: Share, model: str, nbytes: int) -> None:
-    """Charge further weights of a model, such as those of its draft model, before they are loaded.
-
-    Raises:
-        NoRoomError: 507: they do not fit.
+    """Charge further weights of a model, such as those of its draft model, before they are loaded. Raises
+    NoRoomError: 507: they do not fit.
     """
     set_limits(account)
     before = share.weights
@@ -207,7 +202,6 @@ class ModelLoad:
         is_abandoned: Callback between chunks of the weights; returns True to stop the load.
         account: Memory account of the process's models; a new one by default.
         clock: Clock in seconds, from any origin, for the engine's timings.
-        residence: Measurements of the model's memory.
     """
 
     folder: Path

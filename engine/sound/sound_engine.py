@@ -58,7 +58,6 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
 
     Args:
         share: The model's share of the memory account, charged with the weights.
-        max_pieces: Limit of pieces in progress at once.
         expected: Function that returns the expected cost of a request's next piece.
         clock: Clock in seconds, of any origin.
     """
@@ -125,10 +124,8 @@ class SoundEngine(CachelessEngine, Generic[ModelT, RequestT]):
         return events
 
     def close(self) -> None:
-        """Drop the weights and all requests.
-
-        Raises:
-            DeviceError: The device's last work has failed; everything is freed even so.
+        """Drop the weights and all requests. Raises DeviceError: the device's last work has failed;
+        everything is freed even so.
         """
         import mlx.core as mx
 

@@ -151,10 +151,8 @@ class Batch:
         self._decode_step.discard_pending(sequence)
 
     def maybe_compact(self, reserve: Callable[[int], bool]) -> None:
-        """Compact the cache once the rows of removed sequences cost more than a copy.
-
-        Args:
-            reserve: Reserves bytes for the copy; returns whether they fit.
+        """Compact the cache once the rows of removed sequences cost more than a copy. `reserve`: reserves
+        bytes for the copy; returns whether they fit.
         """
         active, rows = self._cache.active, len(self._cache.sequences)
         worth_it = 0 < active < rows and self._compaction.should_compact(rows, active)
@@ -220,11 +218,8 @@ class CompactionPolicy:
     wasted: float = 0.0
 
     def should_compact(self, rows: int, active: int) -> bool:
-        """Add the waste of one more step; return whether to compact now.
-
-        Args:
-            rows: Rows of the batch, removed ones included.
-            active: Rows of sequences that continue.
+        """Add the waste of one more step; return whether to compact now. `rows`: rows of the batch, removed
+        ones included.
         """
         self.wasted += (rows - active) / rows
         if self.wasted < self.threshold:

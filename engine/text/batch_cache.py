@@ -60,10 +60,8 @@ class BatchCache:
         return copied
 
     def add(self, prefilled: GenericSequence[PrefilledSequences], *, layerwise: bool = False) -> None:
-        """Add sequences with a single copy; the cache must be compacted.
-
-        Raises:
-            JoinError: The sequences cannot be added; the cache is unchanged.
+        """Add sequences with a single copy; the cache must be compacted. Raises JoinError: the sequences
+        cannot be added; the cache is unchanged.
         """
         single = [arrival for arrival in prefilled if len(arrival.sequences) == 1]
         batched = [arrival for arrival in prefilled if len(arrival.sequences) > 1]
@@ -174,11 +172,8 @@ class CacheGrowth:
         self.invalidate()
 
     def grow_ahead(self, size_model: CacheSizeModel, lookahead: int, reserve: Callable[[int], bool]) -> None:
-        """Grow a large cache ahead of time, a few layers per step, so that no step takes long.
-
-        Args:
-            lookahead: Draft tokens of the next step.
-            reserve: Reserves bytes for the copies; returns whether they fit.
+        """Grow a large cache ahead of time, a few layers per step, so that no step takes long. `lookahead`:
+        draft tokens of the next step; `reserve`: reserves bytes for the copies; returns whether they fit.
         """
         if not self.is_due(size_model, GROWN_AHEAD) or self.usage(size_model).copied < LARGE_BYTES:
             return

@@ -201,7 +201,6 @@ class PendingTokens:
         tokens: Tokens `[tokens]`, marked if their logits were not finite (`mark_broken`); a list once on the
             host.
         sequences: Sequence of each token; None if the token is not to be read.
-        scored: Requested log-probabilities.
         accepted: Number of leading tokens that are accepted drafts.
         broken: Indices of tokens sampled from non-finite logits; known once the tokens are on the host.
     """
@@ -318,10 +317,8 @@ def common_slow_grammar(sequences: Iterable[Sequence]) -> MaskLatency | None:
 def prepare_masks(
     sequences: GenericSequence[Sequence | None], tokens: GenericSequence[int] | None = None
 ) -> bool:
-    """Start computing slow masks on other threads; return whether all masks are ready.
-
-    Args:
-        tokens: Next token of each sequence, not yet accepted by its grammar; None if all are accepted.
+    """Start computing slow masks on other threads; return whether all masks are ready. `tokens`: next token
+    of each sequence, not yet accepted by its grammar; None if all are accepted.
     """
     are_there = True
     for index, sequence in enumerate(sequences):
@@ -359,10 +356,8 @@ def apply_grammars(
 
 
 class Drafting:
-    """Drafts of successive steps: `draft`, `verify`, then `pop_accepted` before the next step.
-
-    Args:
-        cache: KV cache of the sequence; other sequences may share it while nothing is drafted.
+    """Drafts of successive steps: `draft`, `verify`, then `pop_accepted` before the next step. `cache`: KV
+    cache of the sequence; other sequences may share it while nothing is drafted.
     """
 
     def __init__(self, cache: BatchCache) -> None:
@@ -403,10 +398,8 @@ class Drafting:
         return tokens
 
     def verify(self, logits: mx.array) -> None:
-        """Launch sampling at every draft position, unless the sequence was removed meanwhile.
-
-        Args:
-            logits: Logits of the step, `[drafted + 1, vocabulary]`.
+        """Launch sampling at every draft position, unless the sequence was removed meanwhile. `logits`:
+        logits of the step, `[drafted + 1, vocabulary]`.
         """
         (sequence,) = self._cache.sequences
         drafts, self._drafts = self._drafts, None

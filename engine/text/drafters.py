@@ -232,10 +232,8 @@ class SpeculationPolicy:
         return self.step_ms is None or self._pause > 0
 
     def draft_length(self, most: int) -> int:
-        """Return the number of tokens to draft; 0 for a plain step.
-
-        Args:
-            most: Number of tokens that the sequence can still use.
+        """Return the number of tokens to draft; 0 for a plain step. `most`: number of tokens that the
+        sequence can still use.
         """
         return 0 if self.paused else max(0, min(self._length, most))
 
@@ -257,10 +255,8 @@ class SpeculationPolicy:
             self._stop()
 
     def record_draft(self, drafted: int, accepted: int, milliseconds: float | None) -> None:
-        """Record a verified draft, which also yields the token after the accepted ones.
-
-        Args:
-            milliseconds: Time from the previous token to the arrival of these; None if not measured.
+        """Record a verified draft, which also yields the token after the accepted ones. `milliseconds`: time
+        from the previous token to the arrival of these; None if not measured.
         """
         longer = drafted + 2 if accepted == drafted else drafted - 1
         self._length = max(1, min(MAX_DRAFT, longer))

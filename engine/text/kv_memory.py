@@ -24,7 +24,6 @@ class KvMemory:
 
     Args:
         share: This model's share of the account; None for no limit.
-        prefix_cache: Prefix cache, evicted in favor of running caches.
         features: Cache of image features and similar, evicted before the prefixes.
 
     Attributes:
@@ -59,11 +58,8 @@ class KvMemory:
         return share_statistics(self.share)
 
     def record_usage(self, batches: int, headroom: int, caches: int) -> None:
-        """Charge the memory of the running batches, and release what was reserved for copies.
-
-        Args:
-            batches: Bytes of the batches' caches.
-            headroom: Bytes of the largest layer.
+        """Charge the memory of the running batches, and release what was reserved for copies. `batches`:
+        bytes of the batches' caches; `headroom`: bytes of the largest layer.
         """
         under_way = caches + len(self._reservations)
         self.share.buffers.charge_running(under_way * self.size_model.buffers)
@@ -140,11 +136,8 @@ class KvMemory:
         return max(self.headroom, int(nbytes * self.size_model.largest_layer_share))
 
     def reserve_idle(self, nbytes: int, on_reclaimed: Callable[[], None]) -> bool:
-        """Reserve bytes for optional work; return whether as many again stay free.
-
-        Args:
-            nbytes: Bytes to reserve.
-            on_reclaimed: Callback for when other work needs the bytes; must free them.
+        """Reserve bytes for optional work; return whether as many again stay free. `nbytes`: bytes to
+        reserve; `on_reclaimed`: callback for when other work needs the bytes; must free them.
         """
         running = self._running_bytes
         if not self.share.charge_running(running + 2 * nbytes, new=True):

@@ -43,10 +43,8 @@ class PromptFeatures(Protocol):
         """Return the size of the prefill chunk at `start`, given a wish for `count` tokens."""
 
     def compute(self, start: int, milliseconds: float) -> None:
-        """Compute features for the tokens from `start`, for about this long; at least one piece.
-
-        Raises:
-            ProblemError: The model cannot take the input.
+        """Compute features for the tokens from `start`, for about this long; at least one piece. Raises
+        ProblemError: the model cannot take the input.
         """
 
     def arguments(self, start: int, stop: int) -> dict[str, Any]:
@@ -67,10 +65,8 @@ class FeatureSource(Protocol):
         """Set the function that charges for cached features: it takes bytes and returns those granted."""
 
     def open(self, prepared: PreparedPrompt) -> PromptFeatures | None:
-        """Return the features of a prompt; None if it consists of tokens only.
-
-        Raises:
-            ProblemError: The model cannot take the prompt.
+        """Return the features of a prompt; None if it consists of tokens only. Raises ProblemError: the model
+        cannot take the prompt.
         """
 
 

@@ -59,10 +59,8 @@ class RequestOutputs:
         self.events += [(sequence.request_id, explained(sequence, event)) for event in events]
 
     def pop_events(self) -> Events:
-        """Return the events since the last call.
-
-        Raises:
-            DeviceError: The device has failed, so that finished answers may be wrong.
+        """Return the events since the last call. Raises DeviceError: the device has failed, so that finished
+        answers may be wrong.
         """
         if self._has_ended:
             check_device(idle=not len(self._batches) and not len(self._prefill))
@@ -91,10 +89,8 @@ class RequestOutputs:
             self.emit(sequence, sequence.prompt_logprobs.read(keep))
 
     def append_token(self, batch: Batch, sequence: Sequence, token: int | None) -> None:
-        """Process one token; errors of a parser or template fail only its own request.
-
-        Args:
-            token: Token id; None if the model's logits were not finite.
+        """Process one token; errors of a parser or template fail only its own request. `token`: token id;
+        None if the model's logits were not finite.
         """
         if token is None:
             self.fail(sequence, model_broken("an answer"))
@@ -142,10 +138,8 @@ class RequestOutputs:
             self.fail(sequence, problem)
 
     def fail(self, sequence: Sequence, problem: Problem) -> None:
-        """Fail the request of a failed sequence and emit its usage so far.
-
-        Raises:
-            DeviceError: The device has failed, which may be the cause of the sequence's failure.
+        """Fail the request of a failed sequence and emit its usage so far. Raises DeviceError: the device has
+        failed, which may be the cause of the sequence's failure.
         """
         first = self.sequences.pop(sequence.request_id, None)
         if first is not None:

@@ -115,11 +115,8 @@ PreparedScores = tuple[mx.array, mx.array, mx.array | None, mx.array | None]
 
 
 class LogprobScorer:
-    """Scores the tokens of a fixed set of rows by the model's unmodified distribution, in float32.
-
-    Args:
-        wanted: Number of top alternatives for each requesting row.
-        rows: Number of rows in the batch.
+    """Scores the tokens of a fixed set of rows by the model's unmodified distribution, in float32. `wanted`:
+    number of top alternatives for each requesting row; `rows`: number of rows in the batch.
     """
 
     def __init__(self, wanted: Mapping[int, int], rows: int) -> None:

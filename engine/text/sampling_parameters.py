@@ -26,7 +26,6 @@ class SamplingParameters:
         min_p: Minimum probability relative to the most probable token; 0 is off.
         seed: 32-bit key of the sequence's random stream.
         presence_penalty: Amount subtracted from the logits of tokens already in the answer.
-        frequency_penalty: Amount subtracted for each occurrence in the answer.
         repetition_penalty: Divisor of positive logits of tokens in the prompt or answer (negative logits are
             multiplied by it); 1 is off.
         logit_bias: Token ids with the amounts added to their logits.

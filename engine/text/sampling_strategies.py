@@ -16,12 +16,8 @@ STEPS_AHEAD = 8
 
 
 class ExponentialNoise:
-    """Generator of exponentially distributed noise for some rows, step by step.
-
-    Args:
-        seeds: Seeds of the rows, 32 bits each.
-        positions: Number of tokens that each row has sampled before.
-        steps_ahead: Number of steps for which noise is generated at once.
+    """Generator of exponentially distributed noise for some rows, step by step. `seeds`: seeds of the rows,
+    32 bits each; `positions`: number of tokens that each row has sampled before.
     """
 
     def __init__(
@@ -33,10 +29,8 @@ class ExponentialNoise:
         self._steps: list[mx.array] = []
 
     def next(self, count: int) -> mx.array:
-        """Return the next step's noise, `[rows, count]`.
-
-        Args:
-            count: Noise values per row; must be the same in every call, whatever the other rows of the batch.
+        """Return the next step's noise, `[rows, count]`. `count`: noise values per row; must be the same in
+        every call, whatever the other rows of the batch.
         """
         if not self._steps:
             steps = self._positions[:, None] + mx.arange(self._steps_ahead, dtype=mx.uint32)
@@ -55,7 +49,6 @@ class SamplingStrategy(ABC):
         rows: Sampling parameters of the rows.
         positions: Number of tokens that each row has sampled before.
         width: Number of top candidates that the strategy uses; 0 is all.
-        steps_ahead: Number of steps for which noise is generated at once.
     """
 
     def __init__(
@@ -337,10 +330,8 @@ def row_sums(values: mx.array) -> mx.array:
 
 
 def log_sum_exp(logits: mx.array, largest: mx.array | None = None) -> mx.array:
-    """Return the log-sum-exp of logits: `[rows, vocabulary]` → `[rows, 1]`, float32.
-
-    Args:
-        largest: Maximum of every row, `[rows, 1]`, if known.
+    """Return the log-sum-exp of logits: `[rows, vocabulary]` → `[rows, 1]`, float32. `largest`: maximum of
+    every row, `[rows, 1]`, if known.
     """
     if mx.default_device().type != mx.DeviceType.cpu:
         return mx.logsumexp(logits, axis=-1, keepdims=True)

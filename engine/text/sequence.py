@@ -41,8 +41,6 @@ class SequenceMetrics:
         written_tokens: Prompt tokens inserted into the prefix cache.
         drafted_tokens: Draft tokens that were verified, and tokens of the client's prediction.
         accepted_tokens: Draft tokens that were accepted.
-        admitted_at: Time at which it was given memory.
-        started_at: Time at which prefill began.
         first_token_at: Time at which the first token was read.
         last_token_at: End of the step that read the last token so far.
     """
@@ -146,7 +144,6 @@ class Sequence:
     Args:
         text: Conversion of its tokens to events.
         matcher: Grammar matcher; None if the answer is unconstrained.
-        index: Index of the choice within the request.
         logprobs: Log-probabilities of its tokens, if requested.
         prompt_logprobs: Log-probabilities of the prompt's tokens, if requested; shared by all choices.
         prompt_only: Whether only the prompt was requested: the answer ends before its first token.
@@ -158,7 +155,6 @@ class Sequence:
         sampled: Number of tokens sampled, including those in flight.
         generated: Number of tokens that the host has read; at most `sampled`.
         answer: Tokens that the host has read.
-        finished: Whether its last event was emitted.
 
     KV cache:
 
@@ -171,12 +167,10 @@ class Sequence:
         on_remove: Callback for its removal from a batch, with the sequence, the cache and its row in it
             (None: the cache is its own).
         on_progress: Callback with the same arguments, called now and then during generation.
-        is_explained: Whether its end carries an explanation.
         difference: Difference of its prompt from the client's nearest earlier one; None if there is none.
         inserted: Number of its tokens inserted into the prefix cache so far.
         parallel_samples: Other choices of the request, which start when this one's prompt is computed.
         on_its_own: Whether it is one of several choices and is computed separately from now on.
-        preempted: Whether it was ever preempted.
         serial: Position in the order of first admission; 0 before admission.
     """
 
@@ -245,9 +239,7 @@ class Sequence:
 
     def append_token(self, token: int) -> list[InferenceEvent]:
         """Append a token to the answer and return its events, ending with Finished after the last token.
-
-        Raises:
-            ProblemError: The answer's grammar cannot continue.
+        Raises ProblemError: the answer's grammar cannot continue.
         """
         logprobs = self.logprobs
         if logprobs is None:

@@ -80,11 +80,7 @@ class AnswerText:
         return events, reason
 
     def append_appendix(self, events: list[InferenceEvent], index: int) -> list[InferenceEvent]:
-        """Return events with the appendix, if they end the visible text and there are no tool calls.
-
-        Args:
-            index: Index of the choice within the request.
-        """
+        """Return events with the appendix, if they end the visible text and there are no tool calls."""
         last = events[-1] if self.appendix and events else None
         ended = isinstance(last, Finished) and last.reason in ("stop", "length")
         if ended and not self.processor.has_tool_calls:
@@ -94,10 +90,7 @@ class AnswerText:
 
 class AnswerLogprobs:
     """Holds token scores until their text is emitted; discards those of reasoning and tool calls.
-
-    Args:
-        name_token: Function from a token id to its token.
-        top: Number of top alternatives that the client requested.
+    `name_token`: function from a token id to its token.
     """
 
     def __init__(self, name_token: Callable[[int], Token], top: int) -> None:
@@ -123,10 +116,8 @@ class AnswerLogprobs:
         self._pending.clear()
 
     def attach(self, events: Sequence[InferenceEvent], withheld: str = "") -> list[InferenceEvent]:
-        """Attach pending scores to the text among the last token's events; return the events.
-
-        Args:
-            withheld: Visible text held back, which may be the start of a stop string.
+        """Attach pending scores to the text among the last token's events; return the events. `withheld`:
+        visible text held back, which may be the start of a stop string.
         """
         answered = [*events]
         if not self._pending:
@@ -180,7 +171,6 @@ class PromptLogprobs:
 
     Args:
         name_token: Function from a token id to its token.
-        top: Number of top alternatives that the client requested.
 
     Attributes:
         chunk: Maximum number of tokens whose logits may be scored together.
@@ -211,11 +201,8 @@ class PromptLogprobs:
         return self._scored >= len(self._prompt) - 1
 
     def score(self, logits: mx.array, start: int) -> list[mx.array]:
-        """Score the tokens that follow those of a chunk; return the arrays to evaluate.
-
-        Args:
-            logits: Unevaluated logits, `[chunk, vocabulary]`.
-            start: Position of the chunk's first token.
+        """Score the tokens that follow those of a chunk; return the arrays to evaluate. `logits`: unevaluated
+        logits, `[chunk, vocabulary]`; `start`: position of the chunk's first token.
         """
         end = min(start + logits.shape[0], len(self._prompt) - 1)
         first = max(start, self._scored)
@@ -229,10 +216,8 @@ class PromptLogprobs:
         return [scores]
 
     def read(self, keep: int = 0) -> list[PromptText]:
-        """Return the next scored piece of the prompt for every choice, or nothing. May wait.
-
-        Args:
-            keep: Number of last chunks to leave unread, since they may be in flight.
+        """Return the next scored piece of the prompt for every choice, or nothing. May wait. `keep`: number
+        of last chunks to leave unread, since they may be in flight.
         """
         count = len(self._launched) - keep
         ready, self._launched = self._launched[: max(count, 0)], self._launched[max(count, 0) :]

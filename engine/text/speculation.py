@@ -98,11 +98,7 @@ class Speculation:
         return SpeculationStatistics(self._drafted, self._accepted) if self._drafter is not None else None
 
     def for_step(self, alone: bool) -> Speculation | None:
-        """Return the object that proposes and measures the next step's drafts; None for no drafts.
-
-        Args:
-            alone: Whether nothing but one sequence is computed in the step.
-        """
+        """Return the object that proposes and measures the next step's drafts; None for no drafts."""
         if alone and self._drafter is not None:
             return self
         self._pause()
@@ -245,10 +241,8 @@ def _load_draft(
 
 
 def _folder(name: str) -> Path:
-    """Return the draft model's folder, which was fetched before the load.
-
-    Raises:
-        ProblemError: 503 `load_failed`: it is not on this machine.
+    """Return the draft model's folder, which was fetched before the load. Raises ProblemError: 503
+    `load_failed`: it is not on this machine.
     """
     from greenroom.engine.catalog.folders import local_folder
 

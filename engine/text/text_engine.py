@@ -253,11 +253,8 @@ _RETRY = 10.0  # Seconds until the next attempt after memory was short
 
 
 class IdleWork:
-    """Runs the rest of a model's batch-invariance check, and releases its memory on request.
-
-    Args:
-        check: Background check; None if there is nothing to do.
-        memory: Memory account charged for the check's caches.
+    """Runs the rest of a model's batch-invariance check, and releases its memory on request. `check`:
+    background check; None if there is nothing to do; `memory`: memory account charged for the check's caches.
     """
 
     def __init__(self, check: BackgroundCheck | None, memory: KvMemory) -> None:
@@ -305,8 +302,6 @@ def open_text_engine(
 
     Args:
         adapter: Adapter that prepares requests on another thread; its detected formats are reused here.
-        load_lazily: Function that returns the model with weights that are not read yet.
-        features_of: Function that returns the model's source of prompt features, if any.
 
     Raises:
         ProblemError: 503 `load_failed`, or 507 if there is not enough memory for the weights.

@@ -218,20 +218,16 @@ class BoundedEnvironment(ImmutableSandboxedEnvironment):
         return template
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        """Return `left operator right`, charged to the budget.
-
-        Raises:
-            TemplateLimitError: The result would be too large.
+        """Return `left operator right`, charged to the budget. Raises TemplateLimitError: the result would be
+        too large.
         """
         if operator != "+":
             current.budget.expect(operator_size(operator, left, right))
         return current.budget.keep(self.binop_table[operator](left, right))
 
     def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
-        """Call a method, a macro or a function, and charge its result to the budget.
-
-        Raises:
-            TemplateLimitError: The result would be too large.
+        """Call a method, a macro or a function, and charge its result to the budget. Raises
+        TemplateLimitError: the result would be too large.
         """
         owner = getattr(__obj, "__self__", None)
         if not isinstance(owner, str | bytes | int | dict | list | tuple):

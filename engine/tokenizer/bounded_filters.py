@@ -36,10 +36,8 @@ _LONGEST_ATTRIBUTES = 1_000
 
 
 def bound_filter(name: str, unbound: _Filter) -> _Filter:
-    """Return a filter that charges the budget and refuses to create values that are too large.
-
-    Raises:
-        TemplateLimitError: Raised by the returned filter.
+    """Return a filter that charges the budget and refuses to create values that are too large. Raises
+    TemplateLimitError: raised by the returned filter.
     """
     if name in _PICKING:
         return unbound

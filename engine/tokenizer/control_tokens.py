@@ -68,10 +68,8 @@ class ControlTokenMarker:
                 position = end
 
     def value(self, value: Any, depth: int = 0) -> Any:
-        """Return a JSON value with all its strings marked, including keys.
-
-        Raises:
-            ValueError: The value is nested deeper than templates can process.
+        """Return a JSON value with all its strings marked, including keys. Raises ValueError: the value is
+        nested deeper than templates can process.
         """
         if depth > _DEEPEST:
             raise ValueError(f"nested more than {_DEEPEST} levels deep")

@@ -47,10 +47,8 @@ def check_growth(document: Mapping[str, Any]) -> None:
 
 
 def check_backend(backend: Any) -> None:
-    """Check a tokenizer that was loaded from other files than tokenizer.json.
-
-    Raises:
-        ValueError: As in `check_growth`.
+    """Check a tokenizer that was loaded from other files than tokenizer.json. Raises ValueError: as in
+    `check_growth`.
     """
     parts = {name: getattr(backend, name, None) for name in ("normalizer", "decoder", "post_processor")}
     check_growth({name: json.loads(part.__getstate__()) for name, part in parts.items() if part is not None})
@@ -144,11 +142,8 @@ def growth_factor(part: str, steps: Sequence[Mapping[str, Any]]) -> float:
 
 @attrs.frozen
 class _Replacement:
-    """A step that replaces what matches.
-
-    Args:
-        literal: Text that is replaced; None for a regular expression.
-        inserts: True if the regular expression may match between two characters.
+    """A step that replaces what matches. `literal`: text that is replaced; None for a regular expression;
+    `inserts`: True if the regular expression may match between two characters.
     """
 
     literal: str | None

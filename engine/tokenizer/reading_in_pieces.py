@@ -88,10 +88,8 @@ def _load_beside_vocabulary(file: Any) -> Any:
 
 
 def _outline(data: bytes) -> tuple[dict[str, Any], _Parts]:
-    """Return a tokenizer's document without tokens and merges, and the raw parts of its model.
-
-    Raises:
-        msgspec.DecodeError: The data is not a tokenizer's document.
+    """Return a tokenizer's document without tokens and merges, and the raw parts of its model. Raises
+    msgspec.DecodeError: the data is not a tokenizer's document.
     """
     parts = msgspec.json.decode(data, type=_Parts)
     model = msgspec.json.decode(parts.pop("model", b"null"), type=_Parts)
@@ -103,10 +101,8 @@ def _outline(data: bytes) -> tuple[dict[str, Any], _Parts]:
 
 
 def read_backend(path: str) -> Any:
-    """Return the tokenizer of a tokenizer.json, as `tokenizers.Tokenizer.from_file` does.
-
-    Raises:
-        ValueError: The tokenizer expands texts too much, or the path is not a regular file.
+    """Return the tokenizer of a tokenizer.json, as `tokenizers.Tokenizer.from_file` does. Raises ValueError:
+    the tokenizer expands texts too much, or the path is not a regular file.
     """
     from tokenizers import Tokenizer
 

@@ -69,13 +69,8 @@ class Budget:
             raise TemplateLimitError("it takes too many steps")
 
     def expect(self, size: int) -> None:
-        """Check that a value may be created.
-
-        Args:
-            size: Upper bound of its characters or elements.
-
-        Raises:
-            TemplateLimitError: The value would be too large.
+        """Check that a value may be created. `size`: upper bound of its characters or elements. Raises
+        TemplateLimitError: the value would be too large.
         """
         if (size > self.largest or size > self.room) and (
             self._grow() or size > self.largest or size > self.room
@@ -83,13 +78,8 @@ class Budget:
             raise TemplateLimitError("it makes texts or lists that are too large")
 
     def make(self, size: int) -> None:
-        """Charge a value that was, or is about to be, created.
-
-        Args:
-            size: Number of its characters or elements.
-
-        Raises:
-            TemplateLimitError: The value is too large, or all values together are.
+        """Charge a value that was, or is about to be, created. Raises TemplateLimitError: the value is too
+        large, or all values together are.
         """
         self.room -= size + _OVERHEAD
         if (size > self.largest or self.room < 0) and (self._grow() or size > self.largest or self.room < 0):
@@ -134,10 +124,8 @@ class Budget:
         return container
 
     def weigh(self, value: Any) -> int:
-        """Return the approximate number of characters in a value's text.
-
-        Raises:
-            TemplateLimitError: The text is longer than allowed.
+        """Return the approximate number of characters in a value's text. Raises TemplateLimitError: the text
+        is longer than allowed.
         """
         weight, counted, pending = 0, 0, [value]
         while pending:

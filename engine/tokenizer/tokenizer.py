@@ -131,11 +131,8 @@ class ChatTokenizer:
         continue_final_message: bool = False,
         options: dict[str, Any] | None = None,
     ) -> str:
-        """Return the conversation as rendered prompt text.
-
-        Raises:
-            TemplateLimitError: The template exceeds its budget.
-            Exception: Any other error of the template.
+        """Return the conversation as rendered prompt text. Raises TemplateLimitError: the template exceeds
+        its budget. Raises Exception: any other error of the template.
         """
         options = {**self._variables(tools), **(options or {})}
         text = self.wrapped.apply_chat_template(
@@ -229,9 +226,6 @@ def load_tokenizer(
     """Load the tokenizer of a model's folder, without weights.
 
     Imports mlx-lm and transformers, so it must be called under the import lock.
-
-    Args:
-        template: Chat template to use instead of the model's own.
 
     Raises:
         ProblemError: 503 `load_failed`.

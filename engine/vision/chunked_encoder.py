@@ -154,11 +154,7 @@ class RowChunkedLayers:
 
     @contextmanager
     def replacing(self, module: Any, skip: Container[str] = ()) -> Iterator[None]:
-        """Replace the layers of a module, and attention on this thread, within the context.
-
-        Args:
-            skip: Names of children to leave alone.
-        """
+        """Replace the layers of a module, and attention on this thread, within the context."""
         replaced: list[tuple[Any, Any, Any]] = []
         attend, thread = mx.fast.scaled_dot_product_attention, threading.get_ident()
 
@@ -240,9 +236,7 @@ class RowChunkedLayers:
         self, count: int, work: float, part: Callable[[int, int], mx.array], tile: int
     ) -> list[mx.array]:
         """Return the outputs of `part` over spans of `count` rows, sized so that none exceeds the work limit.
-
-        Args:
-            tile: Number of rows of which each span is a multiple.
+        `tile`: number of rows of which each span is a multiple.
         """
         if count * work <= self._limit:
             return [self._note(part(0, count), count * work)]

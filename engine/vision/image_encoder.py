@@ -418,10 +418,8 @@ class ImagePromptEncoder(ImageEncoder):
     """Image encoder that opens the features of whole prompts; implements `FeatureSource`."""
 
     def open(self, prepared: PreparedPrompt) -> ImagePrompt | None:
-        """Return a prompt's image features; None if it has no images.
-
-        Raises:
-            ProblemError: 400: the prompt ends in an image.
+        """Return a prompt's image features; None if it has no images. Raises ProblemError: 400: the prompt
+        ends in an image.
         """
         if not prepared.images:
             return None

@@ -81,8 +81,6 @@ class ImageProcessor:
     """Processes images and sounds one by one, on the thread that prepares prompts.
 
     Args:
-        processor: A processor loaded by mlx-vlm.
-        fingerprint: Hash of the processor's configuration.
         takes_audio: True if the model has an audio tower.
 
     Attributes:
@@ -109,10 +107,8 @@ class ImageProcessor:
         return tuple(str(value) for value in values if value)
 
     def process(self, given: Image.Image | Samples, marker: str, digest: bytes) -> ProcessedImage:
-        """Return the processed form of an image or a sound: its tokens and arrays.
-
-        Raises:
-            ValueError: The processor writes no usable tokens for it.
+        """Return the processed form of an image or a sound: its tokens and arrays. Raises ValueError: the
+        processor writes no usable tokens for it.
         """
         seen = isinstance(given, Image.Image)
         made = self._prepare(marker + self._tail, {"images": [given]} if seen else {"audio": [given]})
@@ -317,10 +313,8 @@ class HeldArrays:
         self.nbytes = 0
 
     def hold(self, arrays: Mapping[str, Any]) -> Arrays:
-        """Return the same arrays, counted until they are freed.
-
-        Raises:
-            ProblemError: 503: other requests hold too much; if none hold any, every size is accepted.
+        """Return the same arrays, counted until they are freed. Raises ProblemError: 503: other requests hold
+        too much; if none hold any, every size is accepted.
         """
         held = Arrays(arrays)
         size = size_of(list(held.values()))[1]

@@ -38,11 +38,8 @@ _Pages = Sequence[ProcessedImage]
 
 
 class ImageReader:
-    """Processes the media of one model's conversations, on the thread that prepares its prompts.
-
-    Args:
-        markers: Text that the processor replaces by tokens, by medium; has audio only if the model takes it.
-        history: Policy that selects the images of a conversation to show.
+    """Processes the media of one model's conversations, on the thread that prepares its prompts. `markers`:
+    text that the processor replaces by tokens, by medium; has audio only if the model takes it.
     """
 
     def __init__(
@@ -65,7 +62,6 @@ class ImageReader:
         other requests go on.
 
         Args:
-            client: The client's name; clients take fair turns.
             salt: Name of those who share what is computed of their files; empty for all.
 
         Raises:
@@ -219,10 +215,8 @@ def _shown(
 
 
 def decode_sound(part: AudioPart, audio_limits: AudioLimits, client: str = "") -> PreparationSteps[Samples]:
-    """Return a sound's samples at the model's rate; yields while it decodes.
-
-    Raises:
-        ProblemError: 400: the sound cannot be decoded, or is longer than the model takes.
+    """Return a sound's samples at the model's rate; yields while it decodes. Raises ProblemError: 400: the
+    sound cannot be decoded, or is longer than the model takes.
     """
     param = part.param or "messages"
     most = int(audio_limits.seconds * audio_limits.rate)
@@ -282,10 +276,8 @@ def _newest(
 
 
 def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
-    """Reject images, documents and recordings whose files are too large in total.
-
-    Raises:
-        ProblemError: 400 that names the first part over the limit.
+    """Reject images, documents and recordings whose files are too large in total. Raises ProblemError: 400
+    that names the first part over the limit.
     """
     total = 0
     for part in media_of(messages):
@@ -353,9 +345,7 @@ MAX_BYTES = 256 * 1024 * 1024  # Default size limit in bytes: some twenty photog
 
 class ProcessedImages:
     """An LRU cache of one model's processed images, used by the thread that prepares its prompts.
-
-    Args:
-        max_bytes: Size limit of the arrays in bytes; an image above it is not cached.
+    `max_bytes`: size limit of the arrays in bytes; an image above it is not cached.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:

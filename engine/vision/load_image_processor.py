@@ -26,14 +26,8 @@ def load_image_processor(
     trust_remote_code: bool = False,
     name: str = "",
 ) -> ImageProcessor:
-    """Load the image processor of a model's folder; needs no weights.
-
-    Args:
-        architecture: `model_type` of config.json.
-        name: The model's name in errors.
-
-    Raises:
-        ProblemError: 503 `load_failed`.
+    """Load the image processor of a model's folder; needs no weights. `architecture`: `model_type` of
+    config.json. Raises ProblemError (503 `load_failed`).
     """
     with named_failures(folder, name):
         check_architecture(architecture)
@@ -138,13 +132,8 @@ _NOT_SERVED: Mapping[str, str] = {
 
 
 def check_architecture(architecture: str) -> None:
-    """Refuse an architecture that cannot be served, before anything of the model is read.
-
-    Args:
-        architecture: `model_type` of config.json.
-
-    Raises:
-        ValueError: One sentence with the reason.
+    """Refuse an architecture that cannot be served, before anything of the model is read. `architecture`:
+    `model_type` of config.json. Raises ValueError: one sentence with the reason.
     """
     if (reason := _NOT_SERVED.get(architecture.lower())) is not None:
         raise ValueError(reason)

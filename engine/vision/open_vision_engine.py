@@ -52,10 +52,8 @@ def open_vision_engine(load: ModelLoad, adapter: Adapter) -> TextEngine:
 
 
 def load_vision_lazily(folder: Path, settings: Settings) -> VisionLanguageModel:
-    """Return a model of mlx-vlm whose weights are not evaluated yet.
-
-    Raises:
-        ValueError: One sentence about what is missing, unsupported or not trusted.
+    """Return a model of mlx-vlm whose weights are not evaluated yet. Raises ValueError: one sentence about
+    what is missing, unsupported or not trusted.
     """
     check_weight_files(folder)
     config = read_json_object(folder / "config.json")
@@ -89,10 +87,8 @@ _COME_WITH_CALLS = frozenset({"_position_ids", "_rope_deltas"})
 
 
 def check_sample(model: Any, sample: ProcessedImage, folder: Path) -> None:
-    """Reject a model whose answers about images would fail or be wrong for every image.
-
-    Raises:
-        ValueError: One sentence with the reason.
+    """Reject a model whose answers about images would fail or be wrong for every image. Raises ValueError:
+    one sentence with the reason.
     """
     before = _state(model)
     tokens = sample.written.tokens

@@ -43,11 +43,9 @@ class VisionAdapter(Adapter):
     """An adapter whose conversations may hold images, sounds and documents; the rest is as for text.
 
     Args:
-        reader: Processes a request's media.
         image_tokens: Ids of image tokens, which raw prompts must not contain.
         greedy: True to answer prompts with images at temperature 0, unless the request or the operator sets
             a temperature.
-        sample: Processed image that checks the model while it loads.
         arguments: Arguments of `Adapter`.
     """
 
@@ -73,18 +71,14 @@ class VisionAdapter(Adapter):
         return sample
 
     def prepare_input(self, request: InferenceRequest) -> PreparedPrompt:
-        """Run `prepare_in_steps` to its end.
-
-        Raises:
-            ProblemError: 400: the request is invalid, or the model's template cannot render it.
+        """Run `prepare_in_steps` to its end. Raises ProblemError: 400: the request is invalid, or the model's
+        template cannot render it.
         """
         return run_to_end(self.prepare_in_steps(request))
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedPrompt]:
-        """Prepare a request; yields between images, and while sounds are decoded and pages rendered.
-
-        Raises:
-            ProblemError: 400: the request is invalid, or the model's template cannot render it.
+        """Prepare a request; yields between images, and while sounds are decoded and pages rendered. Raises
+        ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
             return super().prepare_input(request)
@@ -94,18 +88,14 @@ class VisionAdapter(Adapter):
         return self._prepare_chat(request, parameters, read, appendix)
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Run `render_in_steps` to its end.
-
-        Raises:
-            ProblemError: 400: the request is invalid, or the model's template cannot render it.
+        """Run `render_in_steps` to its end. Raises ProblemError: 400: the request is invalid, or the model's
+        template cannot render it.
         """
         return run_to_end(self.render_in_steps(request))
 
     def render_in_steps(self, request: InferenceRequest) -> PreparationSteps[PromptContents]:
-        """Return a request's prompt as the model reads it; yields as `prepare_in_steps` does.
-
-        Raises:
-            ProblemError: 400: the request is invalid, or the model's template cannot render it.
+        """Return a request's prompt as the model reads it; yields as `prepare_in_steps` does. Raises
+        ProblemError: 400: the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
             return super().render_prompt(request)
@@ -144,8 +134,6 @@ def open_vision_adapter(
 
     Args:
         tokenizer: The folder's tokenizer, not used by anything else yet.
-        system_prompt: Default for conversations without a system prompt.
-        name: The model's name in errors.
 
     Raises:
         ProblemError: 503 `load_failed`.
@@ -197,10 +185,8 @@ _SECONDS = 1
 def find_placeholders(
     render: Render, traits: TemplateTraits, tokenizer: ChatTokenizer, processor: ImageProcessor
 ) -> dict[Medium, Placeholder]:
-    """Return the placeholders of images, and of sounds if the model takes audio.
-
-    Raises:
-        ValueError: Neither the template nor the processor reveals the image placeholder.
+    """Return the placeholders of images, and of sounds if the model takes audio. Raises ValueError: neither
+    the template nor the processor reveals the image placeholder.
     """
     finder = _Finder(render, traits, tokenizer, processor, "image")
     found = finder.find()

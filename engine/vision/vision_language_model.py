@@ -25,9 +25,6 @@ class VisionLanguageModel:
     mlx-vlm keeps the positions of the last prompt on the instance, which the rows of a batch would share.
     Here each call passes them, so that a batch can mix rows with images, rows without and resumed ones.
 
-    Args:
-        model: A model of mlx-vlm.
-
     Attributes:
         model: The same model: tower, projector and language model.
     """
@@ -83,10 +80,8 @@ class VisionLanguageModel:
         return [_own_class(layer) for layer in make_prompt_cache(self._language_model)]
 
     def grid_positions(self, tokens: Sequence[int], inputs: dict[str, mx.array]) -> tuple[mx.array, int]:
-        """Return a prompt's position ids, `[axes, 1, prompt]`, and the shift of positions after it.
-
-        Args:
-            inputs: The processor's outputs of all the prompt's images, concatenated.
+        """Return a prompt's position ids, `[axes, 1, prompt]`, and the shift of positions after it. `inputs`:
+        the processor's outputs of all the prompt's images, concatenated.
         """
         takes = self._language_model.get_rope_index.__code__.co_varnames
         grids = {name: value for name, value in inputs.items() if "grid" in name and name in takes}
@@ -220,11 +215,7 @@ _UNSCALED = frozenset({"gemma3n"})
 
 
 def scale_prompts(model: Any) -> None:
-    """Patch a model to scale the text embeddings of prompts with images like those of other prompts.
-
-    Args:
-        model: A model of mlx-vlm; it changes only if it lacks the scale.
-    """
+    """Patch a model to scale the text embeddings of prompts with images like those of other prompts."""
     config = model.config
     if config.model_type not in _UNSCALED or "get_input_embeddings" in vars(model):
         return

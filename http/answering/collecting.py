@@ -59,8 +59,6 @@ class CollectedChoice:
             reasoning.
         logprobs: Log-probabilities of the tokens of its text, if they were requested.
         dropped_messages: Number of oldest messages that were left out of the prompt.
-        prompt: Pieces of its prompt, if the client requested an echo.
-        parameters: Sampling parameters of the generation, where they are known.
         system_prompt: Operator's system prompt at the start of its conversation: empty for none, None if
             unknown.
     """
@@ -111,10 +109,8 @@ def worded_parts(parts: Iterable[AnswerPart]) -> list[AnswerPart]:
 async def collect_choices(
     events: Events, choices: int = 1, received: Iterable[InferenceEvent] = ()
 ) -> list[CollectedChoice]:
-    """Wait until all choices of a response are complete, and return them.
-
-    Raises:
-        ProblemError: The request failed.
+    """Wait until all choices of a response are complete, and return them. Raises ProblemError: the request
+    failed.
     """
     collectors = [ChoiceCollector() for _ in range(choices)]
     ready = list(received)
@@ -233,9 +229,7 @@ class Results(Generic[E]):
 
 async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *kinds: type[E]) -> Results[E]:
     """Run a request, and return its events of the given types; it is cancelled when the HTTP request ends.
-
-    Raises:
-        ProblemError: The request was refused, or failed.
+    Raises ProblemError: the request was refused, or failed.
     """
     if (audited := audited_request()) is not None:
         audited.model = request.key.model

@@ -140,10 +140,8 @@ async def inspect_response(inspector: Inspector, response: Response) -> None:
 
 
 async def describe_models(pool: Ref[PoolMessage], name: str | None = None) -> tuple[ModelDescription, ...]:
-    """Return the description of a model; without a name, those of all that the caller may use.
-
-    Raises:
-        ProblemError: 404 for a model that does not exist or may not be used.
+    """Return the description of a model; without a name, those of all that the caller may use. Raises
+    ProblemError: 404 for a model that does not exist or may not be used.
     """
     patterns = caller().models
     try:

@@ -42,10 +42,8 @@ NEWS_INTERVAL = 2.0
 
 class Events(Protocol):
     async def receive(self) -> InferenceEvent:
-        """Return the next event. May be cancelled and called again.
-
-        Raises:
-            trio.EndOfChannel: There are no more events.
+        """Return the next event. May be cancelled and called again. Raises trio.EndOfChannel: there are no
+        more events.
         """
 
     def receive_ready(self) -> list[InferenceEvent]:
@@ -77,10 +75,8 @@ class StreamFormatter(Protocol):
         """Return a keep-alive message; empty if the protocol has none."""
 
     def failure(self, problem: Problem) -> bytes:
-        """Return the end of a response that failed.
-
-        Raises:
-            AnswerCutError: The protocol cannot express a failure.
+        """Return the end of a response that failed. Raises AnswerCutError: the protocol cannot express a
+        failure.
         """
 
 
@@ -177,11 +173,7 @@ class ThreadedEventStream(EventStream):
 
 
 class ParallelGenerations:
-    """Runs generations concurrently while it is entered.
-
-    Args:
-        generations: Generations in the order that numbers their choices.
-    """
+    """Runs generations concurrently while it is entered."""
 
     def __init__(self, generations: Sequence[RequestEvents]) -> None:
         self._generations = generations
@@ -189,10 +181,8 @@ class ParallelGenerations:
         self._sender, self._receiver = trio.open_memory_channel[InferenceEvent](0)
 
     async def receive(self) -> InferenceEvent:
-        """Return the next event of any generation. May be cancelled and called again.
-
-        Raises:
-            trio.EndOfChannel: All have ended.
+        """Return the next event of any generation. May be cancelled and called again. Raises
+        trio.EndOfChannel: all have ended.
         """
         return await self._receiver.receive()
 
@@ -293,10 +283,8 @@ class ProgressStream(ResponseBody):
 async def progress_response(
     ref: Ref[Any], message: Any, encode: Callable[[Any], bytes], content_type: str
 ) -> Response:
-    """Return a response that sends the events of an actor's reply.
-
-    Raises:
-        ProblemError: The first event is a failure, or the actor has stopped.
+    """Return a response that sends the events of an actor's reply. Raises ProblemError: the first event is a
+    failure, or the actor has stopped.
     """
     try:
         replies = await ref.stream(message)
@@ -335,10 +323,8 @@ async def wait_for_first_event(events: Events, status_timeout: float) -> list[In
 
 
 async def wait_for_admission(all_events: Sequence[Events], status_timeout: float) -> None:
-    """Wait until all of several requests are admitted, at most `status_timeout` seconds.
-
-    Raises:
-        ProblemError: One of them was refused.
+    """Wait until all of several requests are admitted, at most `status_timeout` seconds. Raises ProblemError:
+    one of them was refused.
     """
     with trio.move_on_after(status_timeout):
         for events in all_events:

@@ -19,10 +19,8 @@ _FIELD = "include_explain"
 
 
 def parse_explained(body: JsonObject) -> bool:
-    """Return whether the client asks for an explanation, in `stream_options` or at the top level.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return whether the client asks for an explanation, in `stream_options` or at the top level. Raises
+    ProblemError: 400 that names the field.
     """
     options = body.get("stream_options")
     found = [(_FIELD, body.get(_FIELD))]
@@ -75,10 +73,8 @@ _VERSION = "gr1"
 
 
 class ReasoningSigner:
-    """Signs reasoning incrementally.
-
-    Args:
-        hidden: True if the reasoning is hidden and travels inside its signature.
+    """Signs reasoning incrementally. `hidden`: True if the reasoning is hidden and travels inside its
+    signature.
     """
 
     def __init__(self, hidden: bool) -> None:
@@ -105,10 +101,8 @@ def sign(reasoning: str, *, hidden: bool = False) -> str:
 
 
 def signed_reasoning(shown: str, signature: str) -> str | None:
-    """Return the reasoning that a signature covers; None if the signature does not match.
-
-    Args:
-        shown: Reasoning text from the client; empty if the text travels inside the signature.
+    """Return the reasoning that a signature covers; None if the signature does not match. `shown`: reasoning
+    text from the client; empty if the text travels inside the signature.
     """
     version, _, rest = signature.partition(".")
     digest, _, hidden_text = rest.partition(".")

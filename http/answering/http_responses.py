@@ -70,10 +70,8 @@ async def list_response(
 
 
 def paced_response(answers: AnswerAccount, response: Response) -> Response:
-    """Return the response; a large complete body is charged to the memory budget and sent in pieces.
-
-    Raises:
-        ProblemError: 503: other unsent responses use up the memory budget.
+    """Return the response; a large complete body is charged to the memory budget and sent in pieces. Raises
+    ProblemError: 503: other unsent responses use up the memory budget.
     """
     body = response.response
     if isinstance(body, DataBody) and len(body.data) > PIECE_BYTES:

@@ -90,9 +90,7 @@ DETAILS = {
 
 def answer_errors(app: QuartTrio, protocols: Sequence[WireProtocol]) -> Callable[[Problem], Response]:
     """Register error handlers for every exception, and return the function that formats a problem.
-
-    Args:
-        protocols: Protocols that format errors for their own clients and paths; the first one is the default.
+    `protocols`: protocols that format errors for their own clients and paths; the first one is the default.
     """
 
     def respond(problem: Problem) -> Response:
@@ -155,10 +153,8 @@ def _problem(error: HTTPException) -> Problem:
 
 
 def model_routes(pool: Ref[PoolMessage], protocols: Sequence[WireProtocol]) -> Blueprint:
-    """Return the blueprint of the routes that list models.
-
-    Args:
-        protocols: Protocols to answer in; at least one of them lists models.
+    """Return the blueprint of the routes that list models. `protocols`: protocols to answer in; at least one
+    of them lists models.
     """
     routes = Blueprint("models", __name__)
 
@@ -245,9 +241,7 @@ def described(
     problems: tuple[int, ...] = (),
 ) -> Callable[[F], F]:
     """Return a decorator that describes a route's function, below the decorator that adds the route.
-
-    Args:
-        summary: See `RouteDescription`; likewise the others. A `body` is JSON unless `body_media` says so.
+    `summary`: see `RouteDescription`; likewise the others. A `body` is JSON unless `body_media` says so.
     """
     body_media = JSON if body is not None and body_media is None else body_media
     description = RouteDescription(
@@ -278,8 +272,6 @@ class ModelFormatter(Protocol):
 
         Args:
             models: The models; the same object as before while nothing about them has changed.
-            states: States of the models that were used, by id.
-            query: Parameters of the URL's query.
 
         Raises:
             ProblemError: 400 that names the wrong query parameter.

@@ -34,10 +34,8 @@ MAX_MODEL_NAME = 4_096
 
 
 def parse_model_key(model: str) -> ModelKey:
-    """Return a client's model name as a key.
-
-    Raises:
-        ProblemError: 400 if it is empty, or longer than any name of a model.
+    """Return a client's model name as a key. Raises ProblemError: 400 if it is empty, or longer than any name
+    of a model.
     """
     if len(model) > MAX_MODEL_NAME:
         detail = f"`model` has {len(model)} characters, but no name has more than {MAX_MODEL_NAME}."
@@ -49,9 +47,7 @@ def parse_model_key(model: str) -> ModelKey:
 
 def parse_truncation(value: Any, field: str = "truncation") -> Overflow:
     """Return the overflow policy of a too long conversation from OpenAI's `truncation`; null is `disabled`.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    Raises ProblemError: 400 that names the field.
     """
     match value:
         case None | "disabled":
@@ -63,10 +59,8 @@ def parse_truncation(value: Any, field: str = "truncation") -> Overflow:
 
 
 def parse_verbosity(value: Any, field: str = "verbosity") -> Verbosity:
-    """Return the verbosity from OpenAI's parameter; null is `medium`.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return the verbosity from OpenAI's parameter; null is `medium`. Raises ProblemError: 400 that names the
+    field.
     """
     if value is None:
         return "medium"
@@ -77,10 +71,8 @@ def parse_verbosity(value: Any, field: str = "verbosity") -> Verbosity:
 
 
 def parse_priority(body: JsonObject) -> int:
-    """Return the priority of a request: vLLM's `priority`, and OpenAI's `service_tier: "flex"`.
-
-    Raises:
-        ProblemError: 400 that names `priority` if it is no integer, or would put the request before others.
+    """Return the priority of a request: vLLM's `priority`, and OpenAI's `service_tier: "flex"`. Raises
+    ProblemError: 400 that names `priority` if it is no integer, or would put the request before others.
     """
     flex = FLEX if body.get("service_tier") == "flex" else 0
     value = body.get("priority")
@@ -114,10 +106,8 @@ def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
 
 
 def refuse_unsupported(body: Any, table: NeutralValues) -> None:
-    """Refuse a request that sets an unsupported official parameter to a value with an effect.
-
-    Raises:
-        ProblemError: 400 `unsupported_parameter` that names the parameter.
+    """Refuse a request that sets an unsupported official parameter to a value with an effect. Raises
+    ProblemError (400 `unsupported_parameter`) that names the parameter.
     """
     for name, neutral in table.items():
         value = _value_at(body, name)
@@ -151,12 +141,8 @@ DEFAULT_PAGE = 20
 
 @attrs.frozen
 class ListQuery:
-    """Position, size and order of a page.
-
-    Args:
-        after: Id of the entry that precedes the page, in `order`; None for the beginning.
-        limit: Maximum number of entries.
-        order: Order by time: oldest or newest first.
+    """Position, size and order of a page. `after`: id of the entry that precedes the page, in `order`; None
+    for the beginning.
     """
 
     after: str | None = None
@@ -196,10 +182,8 @@ MAX_VALUE = 512
 
 
 def parse_metadata(value: Any, field: str = "metadata") -> dict[str, str]:
-    """Return a client's metadata; null means none.
-
-    Raises:
-        ProblemError: 400 that names the field: OpenAI's limits on pairs, keys and values.
+    """Return a client's metadata; null means none. Raises ProblemError: 400 that names the field: OpenAI's
+    limits on pairs, keys and values.
     """
     if value is None:
         return {}

@@ -48,11 +48,8 @@ class RouteServices:
     """The application's actors, settings and readers, given to each protocol's routes.
 
     Args:
-        refs: References to the system's actors.
         status_timeout: Longest wait for the status of a streamed response, in seconds.
-        fetcher: Fetcher of files that requests reference by URL.
         answers: Memory budget of complete responses that are not sent yet.
-        door: Guard that admits callers by their keys.
         reload: Function that takes in changed settings; None if a program has given them.
         reloaded: Function that returns the settings as they are now; None if they never change.
     """
@@ -119,7 +116,6 @@ class RouteServices:
         """Return the current request's JSON body as a wire type, and the result of parsing that.
 
         Args:
-            unsupported: Unsupported official parameters, with the neutral values that are accepted.
             parse: Function of the wire object and the raw body that returns the request; it runs on a worker
                 thread if the body is large.
             files: True if the body may hold images and other files, which raises its size limit.
@@ -149,9 +145,7 @@ class RouteServices:
 
     async def with_files(self, inference: InferenceRequest) -> InferenceRequest:
         """Return the request with its caller's rights, and the contents of the files that it names by URL.
-
-        Raises:
-            ProblemError: 400 that names what cannot be fetched, 503 if too much is being fetched.
+        Raises ProblemError: 400 that names what cannot be fetched, 503 if too much is being fetched.
         """
         if (audited := audited_request()) is not None:
             audited.model = inference.key.model
@@ -159,18 +153,14 @@ class RouteServices:
         return await self.fetcher.complete(inference, lambda: self.bodies.account(request_resources()))
 
     async def read_form(self) -> Form:
-        """Return the current request's form, whose file stays on disk until the request ends.
-
-        Raises:
-            ProblemError: 400, 413, 415, 503 or 507.
+        """Return the current request's form, whose file stays on disk until the request ends. Raises
+        ProblemError: 400, 413, 415, 503 or 507.
         """
         return await self.forms.read(request, request_resources())
 
     async def spool(self, data: bytes) -> Path:
-        """Write data to a file in the upload folder that is kept until the current request ends.
-
-        Raises:
-            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
+        """Write data to a file in the upload folder that is kept until the current request ends. Raises
+        ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
         """
         file = SpooledFile(self.forms.folder, request_resources())
         file.expect(len(data))

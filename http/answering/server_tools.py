@@ -49,14 +49,8 @@ class ServerFinder:
         }
 
     def of_settings(self, label: str, field: str, **limits: Any) -> ToolSource:
-        """Return a server of the settings.
-
-        Args:
-            field: Path of the label in the request, for errors.
-            limits: Further arguments of `ToolSource`.
-
-        Raises:
-            ProblemError: 400 for one that the caller may not use or that does not exist, 501 without the SDK.
+        """Return a server of the settings. `limits`: further arguments of `ToolSource`. Raises ProblemError:
+        400 for one that the caller may not use or that does not exist, 501 without the SDK.
         """
         server, rights = self._known.get(label), _rights(label)
         if server is None or rights is None:
@@ -69,10 +63,8 @@ class ServerFinder:
     def of_address(
         self, label: str, url: str, field: str, headers: Mapping[str, str] | None, **limits: Any
     ) -> ToolSource:
-        """Return a server that a request names by its address.
-
-        Raises:
-            ProblemError: 400 for an address that the settings do not allow, 501 without the SDK.
+        """Return a server that a request names by its address. Raises ProblemError: 400 for an address that
+        the settings do not allow, 501 without the SDK.
         """
         if not self._settings.allow_mcp_urls:
             detail = f"`{field}` names a server by address, for which `allow_mcp_urls` must be set here."
@@ -118,10 +110,8 @@ class ServerFinder:
 
 
 def loop_of(sources: Sequence[ToolSource], field: str, **more: Any) -> ToolLoop | None:
-    """Return a loop of the tools of servers; None if there are none.
-
-    Raises:
-        ProblemError: 400 for too many servers, or two of one label.
+    """Return a loop of the tools of servers; None if there are none. Raises ProblemError: 400 for too many
+    servers, or two of one label.
     """
     labels = [source.label for source in sources]
     if len(labels) > _MOST_SERVERS:

@@ -33,10 +33,8 @@ class ArgumentCheck:
         self._counter = JsonCounter(max_depth=math.inf)
 
     def check(self, arguments: str, field: str) -> None:
-        """Count the JSON values in the arguments of the next call.
-
-        Raises:
-            ProblemError: 400 that names the field.
+        """Count the JSON values in the arguments of the next call. Raises ProblemError: 400 that names the
+        field.
         """
         self._counter.begin_document()
         try:
@@ -81,10 +79,8 @@ def custom_names_of(request: InferenceRequest) -> frozenset[str]:
 
 
 def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
-    """Refuse a custom tool with the name of another tool: their calls could not be told apart.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Refuse a custom tool with the name of another tool: their calls could not be told apart. Raises
+    ProblemError: 400 that names the field.
     """
     seen: dict[str, Tool] = {}
     for tool, field in zip(tools, fields, strict=True):
@@ -239,15 +235,7 @@ def parse_tool_choice(
     allowed: Callable[[JsonObject], ToolChoice],
     remedy: str,
 ) -> ToolChoice:
-    """Return the tool choice of a request.
-
-    Args:
-        name_of: Returns the name of the chosen tool, given its entry and the entry's path.
-        remedy: Advice about an unknown type, for errors.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Return the tool choice of a request. Raises ProblemError: 400 that names the field."""
     match value:
         case None | "auto":
             return ToolChoice("auto")
@@ -280,10 +268,8 @@ def allows_parallel_calls(wanted: bool | None, choice: ToolChoice) -> bool:
 
 
 def parse_allowed(value: JsonObject, path: str) -> tuple[ToolChoice, list[Any]]:
-    """Return the mode of an `allowed_tools` choice, and the entries of its tools.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return the mode of an `allowed_tools` choice, and the entries of its tools. Raises ProblemError: 400
+    that names the field.
     """
     mode = value.get("mode", "auto")
     if mode not in ("auto", "required"):

@@ -14,10 +14,8 @@ from greenroom.schemas.wire.wire import structure
 
 
 def block_parts(block: BlockParam, field: str, media: MediaReader) -> Sequence[ContentPart]:
-    """Return the parts of a text, image, document or search result block.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return the parts of a text, image, document or search result block. Raises ProblemError: 400 that names
+    the field.
     """
     match block.type:
         case "image":
@@ -111,10 +109,8 @@ def _string(source: dict[str, Any], name: str, field: str) -> str:
 
 
 def block_text(block: BlockParam, field: str) -> str:
-    """Return the text of a text, document or search result block.
-
-    Raises:
-        ProblemError: 400 that names content that is not text.
+    """Return the text of a text, document or search result block. Raises ProblemError: 400 that names content
+    that is not text.
     """
     match block.type:
         case "text":
@@ -141,20 +137,16 @@ def block_text(block: BlockParam, field: str) -> str:
 
 
 def content_text(content: Content | None, field: str) -> str:
-    """Return the text of content that may only be text.
-
-    Raises:
-        ProblemError: 400 that names content that is not text.
+    """Return the text of content that may only be text. Raises ProblemError: 400 that names content that is
+    not text.
     """
     blocks = blocks_of(content, field)
     return join_blocks(block_text(block, f"{field}[{i}]") for i, block in enumerate(blocks))
 
 
 def blocks_of(content: Content | None, field: str) -> tuple[BlockParam, ...]:
-    """Return the blocks of content; none if there is no content.
-
-    Raises:
-        ProblemError: 400 for an object, which only the results of Anthropic's own tools may be.
+    """Return the blocks of content; none if there is no content. Raises ProblemError: 400 for an object,
+    which only the results of Anthropic's own tools may be.
     """
     if content is None:
         return ()
@@ -214,10 +206,8 @@ def _document_text(block: BlockParam, field: str) -> str:
 
 
 def source_content(value: Any, field: str) -> Content:
-    """Return the content of a document that consists of blocks.
-
-    Raises:
-        ProblemError: 400 that names the invalid field.
+    """Return the content of a document that consists of blocks. Raises ProblemError: 400 that names the
+    invalid field.
     """
     try:
         return structure({"content": value}, ContentSourceParam, ANTHROPIC).content

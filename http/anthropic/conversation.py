@@ -38,11 +38,7 @@ CALLS = ("tool_use", "server_tool_use", "mcp_tool_use")
 
 
 class Conversation:
-    """Parses one request's messages, and tracks the tools they load and the calls they contain.
-
-    Args:
-        shelf: Tools of the request; those that the messages reference are loaded.
-    """
+    """Parses one request's messages, and tracks the tools they load and the calls they contain."""
 
     def __init__(self, shelf: ToolShelf) -> None:
         self._shelf = shelf
@@ -194,7 +190,6 @@ class ToolShelf:
     """Callable tools of a request, which its conversation may change.
 
     Args:
-        offered: Tools by name that the prompt starts with.
         deferred: Tools by name that are callable only once the conversation references them.
         ignored: Names of tools that only Anthropic's server can run; they are never callable.
         has_servers: True if there are tools of MCP servers, whose names are not known yet.
@@ -249,10 +244,8 @@ class ToolShelf:
 
 
 def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
-    """Return the tools of a request, without those that only Anthropic's server can run or describe.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return the tools of a request, without those that only Anthropic's server can run or describe. Raises
+    ProblemError: 400 that names the field.
     """
     shelf, left_out = ToolShelf(), list[str]()
     for index, wire in enumerate(tools):
@@ -274,10 +267,8 @@ def parse_tools(tools: Sequence[ToolParam]) -> ToolShelf:
 
 
 def check_tools(tools: Sequence[ToolParam], choice: ToolChoiceParam | None) -> None:
-    """Make sure that a request does not offer server tools alone.
-
-    Raises:
-        ProblemError: 400 that names the first of them.
+    """Make sure that a request does not offer server tools alone. Raises ProblemError: 400 that names the
+    first of them.
     """
     if choice is not None and choice.type == "none":
         return
@@ -286,10 +277,8 @@ def check_tools(tools: Sequence[ToolParam], choice: ToolChoiceParam | None) -> N
 
 
 def parse_tool(wire: ToolParam, field: str) -> Tool | None:
-    """Return one tool; None for a type to ignore, since agents always send tools of such types.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return one tool; None for a type to ignore, since agents always send tools of such types. Raises
+    ProblemError: 400 that names the field.
     """
     if wire.type not in _OWN_TYPES:
         return None
@@ -306,10 +295,8 @@ def parse_tool(wire: ToolParam, field: str) -> Tool | None:
 
 
 def parse_tool_choice(wire: ToolChoiceParam | None, shelf: ToolShelf) -> ToolChoice:
-    """Return the tool choice of a request, limited to the tools that its conversation leaves callable.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return the tool choice of a request, limited to the tools that its conversation leaves callable. Raises
+    ProblemError: 400 that names the field.
     """
     match wire.type if wire else "auto":
         case "auto":
@@ -345,10 +332,8 @@ def _description(wire: ToolParam) -> str:
 
 
 def apply_tool_change(block: BlockParam, shelf: ToolShelf, field: str) -> str:
-    """Add or remove a tool, and return the text that tells the model.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Add or remove a tool, and return the text that tells the model. Raises ProblemError: 400 that names the
+    field.
     """
     field = f"{field}.tool"
     match block.tool:
@@ -402,10 +387,8 @@ _BILLING_HEADER = re.compile(r"\A\s*x-anthropic-billing-header:[^\n]*\n?", re.IG
 
 
 def parse_system(system: Content | None) -> tuple[Message, ...]:
-    """Return the system message at the start of a request, if it has one.
-
-    Raises:
-        ProblemError: 400 that names a block that is not text.
+    """Return the system message at the start of a request, if it has one. Raises ProblemError: 400 that names
+    a block that is not text.
     """
     text = join_blocks(
         without_billing_header(block_text(block, f"system[{i}]"))

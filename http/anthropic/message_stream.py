@@ -48,7 +48,6 @@ class MessageStream(TellsNews):
     due. The constant part of a block's deltas is encoded once per block.
 
     Args:
-        message: Initial message, without its usage.
         max_tokens: Limit on generated tokens, set by the client.
         hides_reasoning: True to send reasoning without its text.
         asked_to_cache: True if the client set `cache_control` anywhere.
@@ -288,12 +287,8 @@ NO_DIAGNOSIS = {"cache_miss_reason": {"type": "unavailable"}}
 
 @attrs.frozen
 class MessageFormatter:
-    """Formats the response to one request.
-
-    Args:
-        answer_id: Id of the response, `msg_…`.
-        request_id: Id of the request, for errors within a stream.
-        asked_to_cache: True if the client set `cache_control` anywhere.
+    """Formats the response to one request. `answer_id`: id of the response, `msg_…`; `asked_to_cache`: True
+    if the client set `cache_control` anywhere.
     """
 
     wire: MessagesRequest
@@ -323,11 +318,8 @@ class MessageFormatter:
 
 
 def stop_reason(finished: Finished, max_tokens: int) -> tuple[str, str | None]:
-    """Return the stop reason, and the stop sequence if one ended the response.
-
-    Args:
-        max_tokens: Limit set by the client; a response that was cut off below it has filled the context
-            window.
+    """Return the stop reason, and the stop sequence if one ended the response. `max_tokens`: limit set by the
+    client; a response that was cut off below it has filled the context window.
     """
     match finished.reason:
         case "length" if finished.limit:

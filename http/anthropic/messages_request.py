@@ -208,10 +208,8 @@ def _preserved(wire: PromptRequest) -> bool | None:
 
 
 def hides_reasoning(wire: PromptRequest) -> bool:
-    """Return whether the client wants reasoning blocks without their text.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return whether the client wants reasoning blocks without their text. Raises ProblemError: 400 that
+    names the field.
     """
     display = wire.thinking.display if wire.thinking else None
     if display not in (None, "summarized", "omitted"):

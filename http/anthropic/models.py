@@ -25,11 +25,8 @@ def chats(record: CapabilityRecord) -> bool:
 def model_capabilities(
     record: CapabilityRecord, *, supports_reasoning: bool, always_reasons: bool = False
 ) -> dict[str, Any]:
-    """Return the features of a model.
-
-    Args:
-        supports_reasoning: True if its chat template supports reasoning.
-        always_reasons: True if its reasoning is known not to be switched off.
+    """Return the features of a model. `supports_reasoning`: True if its chat template supports reasoning;
+    `always_reasons`: True if its reasoning is known not to be switched off.
     """
     asked = chats(record)
     takes_images = asked and "image" in record.inputs
@@ -75,14 +72,8 @@ class AnthropicModelFormatter:
     def listed(
         self, models: Sequence[ModelDescription], states: Mapping[str, ModelState], query: Mapping[str, str]
     ) -> dict[str, Any]:
-        """Return a page of models.
-
-        Args:
-            query: Parameters `limit`, and `after_id` or `before_id` with the id of the model next to the
-                page.
-
-        Raises:
-            ProblemError: 400 that names the wrong parameter.
+        """Return a page of models. `query`: parameters `limit`, and `after_id` or `before_id` with the id of
+        the model next to the page. Raises ProblemError: 400 that names the wrong parameter.
         """
         limit = _limit(query.get("limit", str(DEFAULT_LIMIT)))
         wanted = "active" in query.get("lifecycle", "active").split(",")

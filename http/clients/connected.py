@@ -149,10 +149,8 @@ def connected_names() -> dict[str, str]:
 
 
 def lines_for(name: str, server: ServerFacts) -> str:
-    """Return the lines to paste for a client.
-
-    Raises:
-        ValueError: The model's id has characters that a shell or a settings file would interpret.
+    """Return the lines to paste for a client. Raises ValueError: the model's id has characters that a shell
+    or a settings file would interpret.
     """
     if _PLAIN.fullmatch(server.model) is None:
         raise ValueError(f"the id {server.model!r} cannot be pasted as it is: give the model an alias")

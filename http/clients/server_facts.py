@@ -108,11 +108,8 @@ def make_bundle(certificate: Path) -> str:
 
 
 def is_self_signed(certificate: Path) -> bool:
-    """Return True if no authority has signed a server's certificate, the first one of its file.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: It holds no certificate.
+    """Return True if no authority has signed a server's certificate, the first one of its file. Raises
+    OSError: the file cannot be read. Raises ValueError: it holds no certificate.
     """
     from cryptography.x509 import load_pem_x509_certificates
 
@@ -161,10 +158,8 @@ def _named_by_user() -> Iterator[str]:
 
 
 def _verify(url: str, bundle: str) -> None:
-    """Shake hands with a server as clients do.
-
-    Raises:
-        OSError: It cannot be reached, or is not trusted (`ssl.SSLCertVerificationError`).
+    """Shake hands with a server as clients do. Raises OSError: it cannot be reached, or is not trusted
+    (`ssl.SSLCertVerificationError`).
     """
     context = ssl.create_default_context(cadata=bundle)
     # Newer Pythons take a server's own certificate for an authority, and others for none; node does neither.
@@ -258,9 +253,7 @@ class Launch:
 
     def write(self, folder: Path) -> None:
         """Write the files into the client's own folder, which nobody else may read: they may hold a key.
-
-        Raises:
-            OSError: A file cannot be written.
+        Raises OSError: A file cannot be written.
         """
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in self.files.items():
@@ -274,9 +267,7 @@ class Launch:
 
     def lines(self, folder: Path) -> list[str]:
         """Return the lines to paste into bash, zsh or fish that do the same, and leave their variables alone.
-
-        Args:
-            folder: The client's own folder, which may begin with `$HOME`.
+        `folder`: the client's own folder, which may begin with `$HOME`.
         """
         lines = []
         for name, text in self.files.items():

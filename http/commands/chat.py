@@ -112,9 +112,7 @@ def _conversation(
     instructions: str | None, images: tuple[str, ...]
 ) -> Callable[[AnswerSource], Awaitable[int]]:
     """Return the function to run with a source of responses: a conversation, or the one prompt on stdin.
-
-    Raises:
-        UsageError: An image cannot be read, or stdin holds no prompt.
+    Raises UsageError: an image cannot be read, or stdin holds no prompt.
     """
     from rich.console import Console
 

@@ -74,10 +74,7 @@ def server_of_command(
     """Return the server that a command uses, once nothing but its model's load is left to do.
 
     Args:
-        model: Name of the model on the command line, if given.
-        kinds: Types of models that can do the command's work.
         place: Option or argument that names the model, for errors.
-        name_first: Function that returns the settings of a server of its own, with a model that it offers.
 
     Raises:
         UsageError: Both a server and none is asked for, or the first model is known to have another type.

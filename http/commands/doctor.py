@@ -102,12 +102,8 @@ def _check_settings(settings: Settings, local: LocalModels) -> Iterator[Finding]
 
 @attrs.frozen
 class Finding:
-    """A line of the report.
-
-    Args:
-        subject: Part that was examined, in a word or two.
-        text: Observation; for a fault, with the remedy.
-        wrong: True for a fault, which makes the exit status 1.
+    """A line of the report. `subject`: part that was examined, in a word or two; `wrong`: True for a fault,
+    which makes the exit status 1.
     """
 
     subject: str
@@ -186,9 +182,7 @@ def check_libraries() -> Iterator[Finding]:
 
 def check_versions(asked: list[Requirement], found: dict[str, str | None]) -> Iterator[Finding]:
     """Yield the requirements that installed versions do not meet; those of extras, only if installed.
-
-    Args:
-        found: Installed versions by name; None for a library that is not installed.
+    `found`: installed versions by name; None for a library that is not installed.
     """
     for each in asked:
         optional = each.marker is not None and not each.marker.evaluate({"extra": ""})

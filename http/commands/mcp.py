@@ -105,10 +105,8 @@ def _servers(settings: Settings) -> dict[str, ToolServer]:
 
 
 def require_sdk() -> None:
-    """Refuse to go on without the SDK.
-
-    Raises:
-        ClickException: It is not installed; the message says how to install it.
+    """Refuse to go on without the SDK. Raises ClickException: it is not installed; the message says how to
+    install it.
     """
     from importlib.util import find_spec
 

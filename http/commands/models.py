@@ -329,10 +329,8 @@ def pull_command(local: LocalModels, settings: Settings, model: str, url: str | 
 
 
 def _pull_by_server(server: AdminClient, model: str, probe: bool, show: Show) -> None:
-    """Let a server fetch a model, and show its progress; the fetch goes on if this process ends.
-
-    Raises:
-        ClickException: It has failed, or was cancelled.
+    """Let a server fetch a model, and show its progress; the fetch goes on if this process ends. Raises
+    ClickException: it has failed, or was cancelled.
     """
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
 

@@ -72,7 +72,6 @@ def probe_by_server(url: str, database: Path, model: str, max_tokens: int | None
     """Let the server probe a model, and print its findings.
 
     Args:
-        url: Address at which the server should answer.
         model: Name that the server knows, or a local folder, by whose name it must mean the same.
 
     Raises:

@@ -119,11 +119,7 @@ def command(
 
 
 def settings_of(context: click.Context) -> Settings:
-    """Return the settings of the server that a command line starts, as file and variables are now.
-
-    Args:
-        context: Context of this command, with its parsed arguments.
-    """
+    """Return the settings of the server that a command line starts, as file and variables are now."""
     flags = {name: context.params[name] for name in FLAGS if context.params[name] is not None}
     settings = read_settings(context.params["config"], flags)
     if context.params["demo"]:
@@ -252,10 +248,8 @@ async def _wait_for_either(one: trio.Event, other: trio.Event) -> None:
 
 
 def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> str:
-    """Return the start-up message: addresses, an example request, and advice.
-
-    Args:
-        addresses: Addresses of the server, e.g. `http://127.0.0.1:8000`.
+    """Return the start-up message: addresses, an example request, and advice. `addresses`: addresses of the
+    server, e.g. `http://127.0.0.1:8000`.
     """
     own = [address.replace("//0.0.0.0:", "//127.0.0.1:") for address in addresses]
     reachable = list(dict.fromkeys(address.replace("//[::]:", "//127.0.0.1:") for address in own))

@@ -91,9 +91,7 @@ def _installed() -> SystemdUnit | LaunchdAgent:
 
 def _checked_shutdown_timeout(arguments: Sequence[str]) -> float:
     """Return the server's time limit of a shutdown by its arguments, which are checked as `serve` does.
-
-    Raises:
-        UsageError: A key is among them, which would stand in the service's file.
+    Raises UsageError: A key is among them, which would stand in the service's file.
     """
     with serve.command.make_context("greenroom serve", [*arguments]) as context:
         settings = serve.settings_of(context)

@@ -30,7 +30,6 @@ class SuggestedModel:
     """A model that people run on machines of one size.
 
     Args:
-        memory: A Mac's memory in GB.
         gigabytes: Size of its weights, computed from the number of its parameters.
         architecture: Name in `config.json`.
         sees: True if it takes images.
@@ -77,10 +76,8 @@ _NONE = "none"
 
 
 def suggestions(machine: MachineReport, limit: int) -> tuple[SuggestedModel, ...]:
-    """Return the models that fit a machine, the one to take first; on a CPU the smallest.
-
-    Args:
-        limit: Bytes that models may have.
+    """Return the models that fit a machine, the one to take first; on a CPU the smallest. `limit`: bytes that
+    models may have.
     """
     sizes = [memory for memory, (room, _) in SUGGESTED.items() if limit >= room * 1e9]
     models = SUGGESTED[max(sizes, default=8)][1]
@@ -97,9 +94,6 @@ def is_asked(settings: Settings, *, demo: bool) -> bool:
 
 def fetch_first_model(local: LocalModels, settings: Settings, config: Path | None) -> str | None:
     """Offer models that fit this machine, fetch the chosen one, and remember it in the settings file.
-
-    Args:
-        config: Settings file, if a flag names it.
 
     Returns:
         Its hub id; None for the demo model, also if the hub cannot be reached, or nothing fits.

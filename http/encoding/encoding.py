@@ -128,10 +128,8 @@ def numbers_of(vectors: Sequence[Vector]) -> int:
 
 
 def vector_json(vector: Vector, *, unit: bool = False) -> bytes:
-    """Return a vector as a JSON array of numbers with only significant digits.
-
-    Args:
-        unit: Scale the vector to length 1.
+    """Return a vector as a JSON array of numbers with only significant digits. `unit`: scale the vector to
+    length 1.
     """
     import numpy as np  # deferred: the engine imports it anyway, and the server starts faster without
 

@@ -16,10 +16,8 @@ UNCOUNTED_BYTES = 65_536
 
 
 class ByteAccount:
-    """Counts bytes by holder, and refuses to exceed a limit.
-
-    Args:
-        most: Limit on the bytes of all holders together. A single holder may exceed it if there is no other.
+    """Counts bytes by holder, and refuses to exceed a limit. `most`: limit on the bytes of all holders
+    together. A single holder may exceed it if there is no other.
     """
 
     def __init__(self, most: int, problem: Problem) -> None:
@@ -29,10 +27,8 @@ class ByteAccount:
         self._total = 0
 
     def hold(self, holder: Hashable, size: int) -> None:
-        """Charge a holder for a total of `size` bytes; a charge only grows until it is released.
-
-        Raises:
-            ProblemError: The growth exceeds the limit; the charge stays as it was.
+        """Charge a holder for a total of `size` bytes; a charge only grows until it is released. Raises
+        ProblemError: the growth exceeds the limit; the charge stays as it was.
         """
         before = self._held.get(holder, 0)
         growth = max(0, size - UNCOUNTED_BYTES - before)
@@ -51,10 +47,8 @@ _LARGE_SIZE = 65_536  # Size of stored data, in characters, from which on its JS
 
 
 class AnswerAccount:
-    """Counts complete responses from the moment their size is known until they are sent or abandoned.
-
-    Args:
-        most: Limit on the bytes of all of them together; None for `ANSWER_BYTES`.
+    """Counts complete responses from the moment their size is known until they are sent or abandoned. `most`:
+    limit on the bytes of all of them together; None for `ANSWER_BYTES`.
     """
 
     def __init__(self, most: int | None = None) -> None:
@@ -81,11 +75,8 @@ class AnswerAccount:
             resources.callback(self._release, resources)
 
     async def encode(self, size: int, document: Callable[[], bytes]) -> bytes:
-        """Return JSON that is built from stored data, on a worker thread if that is large.
-
-        Args:
-            size: Size of the stored data, in characters.
-            document: Builds the JSON; must be callable from any thread.
+        """Return JSON that is built from stored data, on a worker thread if that is large. `size`: size of
+        the stored data, in characters; `document`: builds the JSON; must be callable from any thread.
         """
         if size < _LARGE_SIZE:
             return document()
@@ -118,11 +109,8 @@ class ClientLanes:
 
     @asynccontextmanager
     async def lane(self, client: str) -> AsyncIterator[None]:
-        """Wait for the client's turn and for a free slot, and hold both.
-
-        Args:
-            client: Name of the client, `address` or `address#key`. Keys of one address also take turns, since
-                anybody may invent keys.
+        """Wait for the client's turn and for a free slot, and hold both. `client`: name of the client,
+        `address` or `address#key`. Keys of one address also take turns, since anybody may invent keys.
         """
         address = client.partition("#")[0]
         async with self._locked(f"{client}#"), self._locked(address), self._running:

@@ -46,12 +46,7 @@ class Frame(Protocol):
 
 
 class BodyDecoder:
-    """Decompresses one body.
-
-    Args:
-        new_frame: Creates a decompressor for its next frame.
-        window: Largest history that a frame keeps, in bytes.
-    """
+    """Decompresses one body. `window`: largest history that a frame keeps, in bytes."""
 
     def __init__(self, name: str, new_frame: Callable[[], Frame], window: int) -> None:
         self.window = window
@@ -61,10 +56,8 @@ class BodyDecoder:
         self._frames = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Yield the decompressed data in pieces of at most `PIECE` bytes.
-
-        Raises:
-            ProblemError: 400: it cannot be decompressed.
+        """Yield the decompressed data in pieces of at most `PIECE` bytes. Raises ProblemError: 400: it cannot
+        be decompressed.
         """
         while data or not (self._frame is None or self._frame.needs_input):
             frame = self._frame or self._begin()
@@ -93,10 +86,8 @@ class BodyDecoder:
 
 
 class _ZlibFrame:
-    """Adapter from zlib's decompressor to `Frame`.
-
-    Args:
-        wbits: Argument of `zlib.decompressobj`: container format and window size.
+    """Adapter from zlib's decompressor to `Frame`. `wbits`: argument of `zlib.decompressobj`: container
+    format and window size.
     """
 
     def __init__(self, wbits: int) -> None:
@@ -138,10 +129,8 @@ def content_encoding(headers: Headers) -> str:
 
 
 def new_decoder(encoding: str) -> BodyDecoder | None:
-    """Return a decoder for a content coding; None if the body is not compressed.
-
-    Raises:
-        ProblemError: 415 for an unknown coding, and for several of them.
+    """Return a decoder for a content coding; None if the body is not compressed. Raises ProblemError: 415 for
+    an unknown coding, and for several of them.
     """
     name = encoding.strip().lower()
     if name in ("", "identity"):

@@ -226,19 +226,15 @@ class SpooledFile:
         resources.callback(self._drop)
 
     def expect(self, size: int) -> None:
-        """Reserve disk space for a file of that size.
-
-        Raises:
-            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
+        """Reserve disk space for a file of that size. Raises ProblemError: 503 if other uploads use up the
+        budget, 507 if the disk is full.
         """
         self._folder.hold(size - self._held)
         self._held = max(self._held, size)
 
     async def write(self, data: bytes) -> None:
-        """Append data; it is buffered and written on a worker thread.
-
-        Raises:
-            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
+        """Append data; it is buffered and written on a worker thread. Raises ProblemError: 503 if other
+        uploads use up the budget, 507 if the disk is full.
         """
         self._pending += data
         self.size += len(data)
@@ -296,10 +292,8 @@ class UploadFolder:
         return descriptor, Path(path)
 
     def hold(self, size: int) -> None:
-        """Reserve disk space.
-
-        Raises:
-            ProblemError: 503 if other uploads use up the budget, 507 if the disk is full.
+        """Reserve disk space. Raises ProblemError: 503 if other uploads use up the budget, 507 if the disk is
+        full.
         """
         if size <= 0:
             return

@@ -64,11 +64,8 @@ class HostGuard:
     def find_problem(
         self, headers: Headers, scheme: str = "http", http_version: str = "1.1"
     ) -> Problem | None:
-        """Return the reason to refuse a request; None to admit it.
-
-        Args:
-            scheme: Scheme of the connection, `http` or `https`.
-            http_version: Version of the request; HTTP/1.0 needs no Host.
+        """Return the reason to refuse a request; None to admit it. `scheme`: scheme of the connection, `http`
+        or `https`; `http_version`: version of the request; HTTP/1.0 needs no Host.
         """
         host = headers.get("Host", "").strip()
         if "Host" in headers and not host and http_version != "1.0":
@@ -112,11 +109,8 @@ class HostGuard:
         }
 
     def preflight_headers(self, headers: Headers, methods: Iterable[str]) -> dict[str, str]:
-        """Return the headers of a response to a preflight request.
-
-        Args:
-            methods: Methods of all routes. They are allowed on unknown paths too, so that the page can read
-                the error.
+        """Return the headers of a response to a preflight request. `methods`: methods of all routes. They are
+        allowed on unknown paths too, so that the page can read the error.
         """
         requested = headers.get("Access-Control-Request-Headers", "")
         allowed = {

@@ -54,9 +54,6 @@ class JsonCounter:
     Invalid JSON is counted like valid JSON: the counts are right up to the first error, where a decoder
     stops.
 
-    Args:
-        max_depth: Levels of arrays and objects.
-
     Attributes:
         size: Bytes so far.
         containers: Arrays and objects so far.
@@ -127,11 +124,8 @@ class JsonCounter:
         return text
 
     def _measure_wide_strings(self, text: bytes, strings: list[bytes]) -> None:
-        """Count the bytes of strings with a character beyond U+FFFF.
-
-        Args:
-            strings: Strings of the text. The first may continue from before it, and the last may be
-                incomplete.
+        """Count the bytes of strings with a character beyond U+FFFF. `strings`: strings of the text. The
+        first may continue from before it, and the last may be incomplete.
         """
         has_surrogates = b"\\" in text and _SURROGATE.search(text) is not None
         self.has_surrogates |= has_surrogates

@@ -56,9 +56,7 @@ class Head:
 
 class Door:
     """Admits requests by API key: identifies their callers, and refuses strangers while keys are needed.
-
-    Args:
-        open_loopback: True if programs of this machine need no key, except for operators' routes.
+    `open_loopback`: True if programs of this machine need no key, except for operators' routes.
     """
 
     def __init__(self, ring: KeyRing, *, open_loopback: bool = False) -> None:
@@ -69,11 +67,8 @@ class Door:
         self._slowed = 0
 
     async def admit(self, head: Head) -> Caller:
-        """Return the caller of a request.
-
-        Raises:
-            ProblemError: 401 for a request without a valid key, 403 for a path that a key for metrics does
-                not open, 429 after many wrong keys.
+        """Return the caller of a request. Raises ProblemError: 401 for a request without a valid key, 403 for
+        a path that a key for metrics does not open, 429 after many wrong keys.
         """
         if not self.ring.is_locked:
             return ANYBODY

@@ -76,10 +76,8 @@ class RateLimits:
         return end
 
     def charge(self, client: str, tokens: int) -> None:
-        """Take the most tokens that a request may cost from its key's allowance, if it has one.
-
-        Raises:
-            ProblemError: 429 with the seconds to wait, if the tokens are used up.
+        """Take the most tokens that a request may cost from its key's allowance, if it has one. Raises
+        ProblemError: 429 with the seconds to wait, if the tokens are used up.
         """
         if (bucket := self._tokens_of(client)) is not None:
             now = self._clock()
@@ -152,11 +150,8 @@ MINUTE = 60.0  # Seconds in which an empty bucket fills
 
 
 class TokenBucket:
-    """A bucket that holds a minute's allowance at most, and fills at a constant rate.
-
-    Args:
-        per_minute: Allowance of a minute, at least 1.
-        now: Seconds, by any clock that never goes back; the bucket is full then.
+    """A bucket that holds a minute's allowance at most, and fills at a constant rate. `per_minute`: allowance
+    of a minute, at least 1; `now`: seconds, by any clock that never goes back; the bucket is full then.
     """
 
     def __init__(self, per_minute: int, now: float) -> None:

@@ -160,11 +160,8 @@ class RequestBodies:
         return body
 
     def _add(self, body: _Body, part: bytes, limit: int, beside: int = 0) -> None:
-        """Add a part to a body within the budget.
-
-        Args:
-            beside: Memory used beside the body while it arrives, in bytes; at most the body's size is
-                charged.
+        """Add a part to a body within the budget. `beside`: memory used beside the body while it arrives, in
+        bytes; at most the body's size is charged.
         """
         size = body.counter.size + len(part)
         if size > limit:
@@ -180,22 +177,15 @@ BODY_LIMIT = "body_limit"  # Key in the state of a request's scope, of its `Body
 
 @attrs.frozen
 class BodyLimit:
-    """The limit of a whole request, as far as its body is concerned.
-
-    Args:
-        deadline: Time by Trio's clock.
-        late: Function that returns the error for a body that has not arrived by then.
-    """
+    """The limit of a whole request, as far as its body is concerned. `deadline`: time by Trio's clock."""
 
     deadline: float = math.inf
     late: Callable[[], Exception] = RequestTimeout
 
 
 def body_limit(request: Request, usual: float) -> BodyLimit:
-    """Return the limit that ends first.
-
-    Args:
-        usual: Time by Trio's clock at which every body must have arrived; then the error is a 408.
+    """Return the limit that ends first. `usual`: time by Trio's clock at which every body must have arrived;
+    then the error is a 408.
     """
     whole: BodyLimit | None = request.scope["state"].get(BODY_LIMIT)
     return whole if whole is not None and whole.deadline <= usual else BodyLimit(usual)

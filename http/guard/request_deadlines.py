@@ -77,10 +77,8 @@ class RequestDeadlines:
 
 
 def parse_request_timeouts(limits: Iterable[str]) -> Mapping[str, float]:
-    """Return the limits in seconds by path, with `*` for all other paths.
-
-    Raises:
-        ValueError: An entry is neither `SECONDS` nor `PATH=SECONDS`.
+    """Return the limits in seconds by path, with `*` for all other paths. Raises ValueError: an entry is
+    neither `SECONDS` nor `PATH=SECONDS`.
     """
     found = {}
     for limit in limits:

@@ -19,7 +19,6 @@ class AudioFormat:
 
     Args:
         container: FFmpeg's name of the container; empty for uncompressed samples.
-        codec: FFmpeg's name of the encoder.
         rates: Supported sample rates in Hz; empty for any.
         bit_rate: Bit rate of one channel in bits per second.
         options: Options of the container that flush every packet and rewrite nothing afterwards.

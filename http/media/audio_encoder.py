@@ -25,11 +25,8 @@ class AudioEncoder:
         self._position = 0
 
     def encode(self, samples: bytes, rate: int) -> bytes:
-        """Return the encoded bytes that these samples complete, possibly none.
-
-        Args:
-            samples: One channel of little-endian 16-bit integers.
-            rate: Sample rate in Hz, the same in every call.
+        """Return the encoded bytes that these samples complete, possibly none. `samples`: one channel of
+        little-endian 16-bit integers; `rate`: sample rate in Hz, the same in every call.
         """
         if self._writer is None:
             self._writer = self._open(self._format.rate_for(rate))

@@ -92,12 +92,7 @@ class Fetcher:
 
 
 class _Fetching:
-    """Concurrent fetches of one request's files.
-
-    Args:
-        everybody: Limit on concurrent fetches of all requests.
-        size: Bytes of the files inside the request itself.
-    """
+    """Concurrent fetches of one request's files. `size`: bytes of the files inside the request itself."""
 
     def __init__(self, rules: FetchRules, everybody: trio.CapacityLimiter, hold: Hold, size: int) -> None:
         self._rules = rules
@@ -276,10 +271,8 @@ class FetchRules:
     hosts: frozenset[str]
 
     def check(self, url: str, field: str | None) -> httpx2.URL:
-        """Return the parsed URL if the rules allow it; the host's address is checked later.
-
-        Raises:
-            ProblemError: 400 that names the field.
+        """Return the parsed URL if the rules allow it; the host's address is checked later. Raises
+        ProblemError: 400 that names the field.
         """
         if self.fetching == "off":
             raise not_fetched(field)
@@ -314,10 +307,8 @@ class FetchRules:
 
 
 def not_fetchable(field: str | None, why: str) -> ProblemError:
-    """Return the error, a 400, for a file that cannot or must not be fetched.
-
-    Args:
-        why: Reason, which completes a sentence that starts with the field's name.
+    """Return the error, a 400, for a file that cannot or must not be fetched. `why`: reason, which completes
+    a sentence that starts with the field's name.
     """
     return invalid(f"`{field or 'url'}` {why}.", field, "file_not_fetched")
 
@@ -338,10 +329,8 @@ _CONNECT_SECONDS = 5.0
 
 
 class GuardedNetwork(httpcore2.AsyncNetworkBackend):
-    """Connects to public addresses, and to hosts that the operator trusts.
-
-    Args:
-        field: Name of the URL's field in the request, for errors.
+    """Connects to public addresses, and to hosts that the operator trusts. `field`: name of the URL's field
+    in the request, for errors.
     """
 
     def __init__(self, rules: FetchRules, field: str | None) -> None:
@@ -357,11 +346,8 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to one of a host's addresses.
-
-        Raises:
-            ProblemError: 400: it has no address, or one that is not public.
-            httpcore2.ConnectError: No address accepts the connection.
+        """Connect to one of a host's addresses. Raises ProblemError: 400: it has no address, or one that is
+        not public. Raises httpcore2.ConnectError: no address accepts the connection.
         """
         addresses = await self._look_up(host, port)
         for address in addresses[:-1]:

@@ -30,10 +30,8 @@ class MediaReader:
         self._bytes = 0
 
     def image(self, url: str, field: str, detail: str | None = None) -> ImagePart | DocumentPart:
-        """Return an image from a `data:` URL or an http(s) URL; a PDF becomes a document.
-
-        Raises:
-            ProblemError: 400 that names the field.
+        """Return an image from a `data:` URL or an http(s) URL; a PDF becomes a document. Raises
+        ProblemError: 400 that names the field.
         """
         looked_at = _detail(detail, f"{field.rpartition('.')[0]}.detail")
         if not is_data_url(url):
@@ -46,10 +44,8 @@ class MediaReader:
         return ImagePart(data, detail=looked_at, param=field)
 
     def encoded_image(self, base64: str, field: str, media_type: str | None = None) -> ImagePart:
-        """Return an image from base64, with an optional media type.
-
-        Raises:
-            ProblemError: 400 that names the field.
+        """Return an image from base64, with an optional media type. Raises ProblemError: 400 that names the
+        field.
         """
         if media_type is not None and media_type not in IMAGE_TYPES:
             raise _wrong_type(media_type, "an image", IMAGE_TYPES, f"{field.rpartition('.')[0]}.media_type")
@@ -61,10 +57,8 @@ class MediaReader:
         return ImagePart(self._decode(base64, field), param=field)
 
     def file(self, data: str, field: str, name: str | None = None) -> ImagePart | DocumentPart:
-        """Return a PDF or an image from a `data:` URL or from base64.
-
-        Raises:
-            ProblemError: 400 that names the field.
+        """Return a PDF or an image from a `data:` URL or from base64. Raises ProblemError: 400 that names the
+        field.
         """
         if is_data_url(data):
             parsed = parse_data_url(data, field)
@@ -137,14 +131,7 @@ def check_file_size(size: int, field: str) -> None:
 
 
 def check_total_size(size: int, field: str) -> None:
-    """Refuse files beyond the size limit of a request.
-
-    Args:
-        field: Path of the file that exceeds the limit.
-
-    Raises:
-        ProblemError: 400 that names the field.
-    """
+    """Refuse files beyond the size limit of a request. Raises ProblemError: 400 that names the field."""
     if size > MAX_TOTAL_BYTES:
         detail = f"With `{field}` the request's files have {_megabytes(size)}, but may have at most"
         raise _too_large(detail, MAX_TOTAL_BYTES, field)
@@ -215,14 +202,8 @@ def decoded_size(text: str) -> int:
 
 
 def decode_base64(text: str, field: str) -> bytes:
-    """Decode base64 text that is not empty.
-
-    Args:
-        text: Padded text in the standard alphabet; white space does not count.
-        field: Name of the field in the request, for errors.
-
-    Raises:
-        ProblemError: 400 that names the field and the error.
+    """Decode base64 text that is not empty. `text`: padded text in the standard alphabet; white space does
+    not count. Raises ProblemError: 400 that names the field and the error.
     """
     for space in _WHITE_SPACE:
         text = text.replace(space, "")
@@ -252,11 +233,8 @@ _LONGEST_HEAD = 256  # Limit on the characters before the comma; a media type wi
 
 @attrs.frozen
 class DataUrl:
-    """A parsed `data:` URL.
-
-    Args:
-        media_type: Media type in lower case, without parameters.
-        base64: Content of the file in base64.
+    """A parsed `data:` URL. `media_type`: media type in lower case, without parameters; `base64`: content of
+    the file in base64.
     """
 
     media_type: str

@@ -98,11 +98,7 @@ NDJSON = "application/x-ndjson"
 
 @attrs.frozen
 class AnswerFormatter:
-    """Formats the response to one request.
-
-    Args:
-        name: Model name from the request, which the response repeats.
-    """
+    """Formats the response to one request."""
 
     kind: Kind
     name: str
@@ -216,11 +212,8 @@ class Piece:
 
 
 def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return one line of a response, or a complete response.
-
-    Args:
-        model: Model name from the client's request.
-        ending: Additional fields of the last line (`ending_of`); None for other lines.
+    """Return one line of a response, or a complete response. `ending`: additional fields of the last line
+    (`ending_of`); None for other lines.
     """
     body: dict[str, Any] = {"model": model, "created_at": timestamp(time.time())}
     said: dict[str, Any] = {"role": "assistant", "content": piece.text} if kind == "chat" else {}
@@ -237,10 +230,8 @@ def answer_body(kind: Kind, model: str, piece: Piece, ending: dict[str, Any] | N
 
 
 def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
-    """Return the finish reason, durations in nanoseconds, and token counts of a response.
-
-    Args:
-        dropped_messages: Number of oldest messages that were left out of the prompt; omitted if 0.
+    """Return the finish reason, durations in nanoseconds, and token counts of a response. `dropped_messages`:
+    number of oldest messages that were left out of the prompt; omitted if 0.
     """
     reason = "length" if finished.reason == "length" else "stop"
     dropped = {"dropped_messages": dropped_messages} if dropped_messages else {}

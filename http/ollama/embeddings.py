@@ -58,10 +58,8 @@ def embedding_routes(services: RouteServices) -> Blueprint:
 
 
 def embed_body(name: str, vectors: Sequence[Vector], finished: Finished | None) -> bytes:
-    """Return the response to `/api/embed`, with vectors scaled to length 1.
-
-    Args:
-        finished: Final event; None if the model was only loaded.
+    """Return the response to `/api/embed`, with vectors scaled to length 1. `finished`: final event; None if
+    the model was only loaded.
     """
     head = json_bytes({"model": name}).removesuffix(b"}")
     embeddings = b",".join(vector_json(vector, unit=True) for vector in vectors)
@@ -87,10 +85,8 @@ def _ending(finished: Finished) -> dict[str, int]:
 def parse_embed(
     wire: EmbedRequest, _: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Parse an embedding request; return None if it only loads or unloads the model.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse an embedding request; return None if it only loads or unloads the model. Raises ProblemError: 400
+    that names the offending field.
     """
     if wire.input is None or not wire.input.texts:
         return None
@@ -107,10 +103,8 @@ def parse_embed(
 def parse_old_embeddings(
     wire: OldEmbeddingsRequest, _: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Parse a request for one vector; return None if it only loads or unloads the model.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a request for one vector; return None if it only loads or unloads the model. Raises ProblemError:
+    400 that names the offending field.
     """
     if not wire.prompt:
         return None

@@ -113,11 +113,8 @@ def tagged(model: ModelDescription) -> dict[str, Any]:
 
 
 def running(model: ModelDescription, expires_at: float | None = None) -> dict[str, Any]:
-    """Return a loaded model's entry in the list of running models.
-
-    Args:
-        expires_at: Unix time in seconds at which it is unloaded, unless others need its memory earlier; None
-            for never.
+    """Return a loaded model's entry in the list of running models. `expires_at`: Unix time in seconds at
+    which it is unloaded, unless others need its memory earlier; None for never.
     """
     return {
         **{

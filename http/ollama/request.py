@@ -262,10 +262,8 @@ UNSUPPORTED_OPTIONS: NeutralValues = {
 
 
 def parse_options(body: JsonObject) -> dict[str, Any]:
-    """Return the generation parameters of a body whose `options` are an object or null.
-
-    Raises:
-        ProblemError: 400 that names the option.
+    """Return the generation parameters of a body whose `options` are an object or null. Raises ProblemError:
+    400 that names the option.
     """
     options = dict(body.get("options") or {})
     refuse_unsupported(body, UNSUPPORTED_OPTIONS)

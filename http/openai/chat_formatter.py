@@ -259,10 +259,8 @@ def speaks_of_functions(wire: ChatRequest) -> bool:
 
 
 def with_tools(wire: ChatRequest) -> ChatRequest:
-    """Return the request with legacy fields converted to tools.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Return the request with legacy fields converted to tools. Raises ProblemError: 400 that names the
+    offending field.
     """
     wire = attrs.evolve(wire, messages=tuple(_messages(wire.messages)))
     choice = _tool_choice(wire.function_call, wire.functions or ())

@@ -301,10 +301,8 @@ SHOWN_BY: tuple[Role, ...] = ("user", "tool")  # Roles whose messages may contai
 def content_parts(
     content: Content | None, role: Role, media: MediaReader, field: str
 ) -> tuple[ContentPart, ...]:
-    """Return the parts of a message's content.
-
-    Raises:
-        ProblemError: 400 that names the field; 501 for a video.
+    """Return the parts of a message's content. Raises ProblemError: 400 that names the field; 501 for a
+    video.
     """
     parts = enumerate(content.parts if content else ())
     said = ((i, part) for i, part in parts if not (part.type == "thinking" and role == "assistant"))

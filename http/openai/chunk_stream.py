@@ -159,10 +159,8 @@ class CompletionLogprobs:
     def add(
         self, logprobs: Iterable[TokenLogprob], first: Token | None = None, *, empty: bool = False
     ) -> dict[str, Any] | None:
-        """Return the object for the next tokens; None if there are none, unless it may be `empty`.
-
-        Args:
-            first: First token of a prompt, which precedes `logprobs` and has no log-probability.
+        """Return the object for the next tokens; None if there are none, unless it may be `empty`. `first`:
+        first token of a prompt, which precedes `logprobs` and has no log-probability.
         """
         tokens: list[str] = []
         values: list[float | None] = []
@@ -210,11 +208,8 @@ def _name(token: Token) -> str:
 
 
 def timings(finished: Sequence[Finished], choices: int) -> Timings:
-    """Return the timings of a request whose choices were generated concurrently.
-
-    Args:
-        finished: Final events of all its choices.
-        choices: Number of choices per prompt; each prompt counts once.
+    """Return the timings of a request whose choices were generated concurrently. `choices`: number of choices
+    per prompt; each prompt counts once.
     """
     prompts = [event for event in finished if event.index % choices == 0]
     cached = sum(event.usage.cached for event in prompts)
@@ -247,11 +242,8 @@ def _ratio(amount: float, by: float) -> float:
 
 
 def usage_body(finished: Iterable[Finished], choices: int) -> UsageBody:
-    """Return the token usage of a request, summed over its prompts.
-
-    Args:
-        finished: Final events of all its choices.
-        choices: Number of choices per prompt; each prompt counts once.
+    """Return the token usage of a request, summed over its prompts. `choices`: number of choices per prompt;
+    each prompt counts once.
     """
     finished = list(finished)
     usages = [event.usage for event in finished]

@@ -152,7 +152,6 @@ class CompletionFormatter:
 
     Args:
         answer_id: Id of the response, `cmpl-…`.
-        choices: Number of choices returned per prompt.
         candidates: Number of candidates generated per prompt, of which the best are returned (`best_of`).
         created: Unix time in seconds.
     """
@@ -216,7 +215,6 @@ class CompletionStream(ChunkStream):
     Args:
         answer_id: Id of the response, `cmpl-…`, the same in every chunk.
         created: Unix time in seconds.
-        choices: Number of choices of all prompts.
         include_usage: True if the client requested a usage chunk at the end.
         with_status: True if the client requested news while it waits.
     """

@@ -56,10 +56,8 @@ def embedding_list(model: str, vectors: Sequence[Vector], usage: Usage, encoding
 def parse_embedding_request(
     wire: EmbeddingsRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest:
-    """Parse an embedding request into a protocol-independent one.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse an embedding request into a protocol-independent one. Raises ProblemError: 400 that names the
+    offending field.
     """
     asked = EmbeddingInput(
         wire.input.texts,

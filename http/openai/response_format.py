@@ -20,10 +20,8 @@ from greenroom.schemas.wire.wire import json_type
 
 
 def parse_response_format(body: JsonObject) -> ResponseFormat | None:
-    """Return the format that a request demands; None for free text.
-
-    Raises:
-        ProblemError: 400 that names the field: it is invalid, or there are two formats.
+    """Return the format that a request demands; None for free text. Raises ProblemError: 400 that names the
+    field: it is invalid, or there are two formats.
     """
     found: dict[str, ResponseFormat] = {}
     if (named := _response_format(body.get("response_format"))) is not None:

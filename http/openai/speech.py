@@ -116,10 +116,8 @@ _DATA_URL = re.compile(r"data:[\w.+/;=-]{0,100};base64,")
 
 
 def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> InferenceRequest:
-    """Parse a speech request into a protocol-independent one, without its reference audio.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a speech request into a protocol-independent one, without its reference audio. Raises
+    ProblemError: 400 that names the offending field.
     """
     if wire.language is not None and wire.lang_code is not None and wire.language != wire.lang_code:
         raise invalid("`language` and `lang_code` name different languages: send one of them.", "lang_code")
@@ -138,10 +136,8 @@ def parse_speech_request(wire: SpeechRequest, request_id: str, client: str) -> I
 
 
 def decode_reference(wire: SpeechRequest) -> bytes | None:
-    """Return the reference audio for voice cloning, as the bytes of an audio file.
-
-    Raises:
-        ProblemError: 400: it is not base64, or too large.
+    """Return the reference audio for voice cloning, as the bytes of an audio file. Raises ProblemError: 400:
+    it is not base64, or too large.
     """
     if wire.ref_audio is None:
         return None
@@ -167,10 +163,8 @@ def parse_audio_format(wire: SpeechRequest) -> AudioFormat:
 
 
 def wants_events(wire: SpeechRequest) -> bool:
-    """Return whether the speech is sent as server-sent events.
-
-    Raises:
-        ProblemError: 400 for an unknown stream format.
+    """Return whether the speech is sent as server-sent events. Raises ProblemError: 400 for an unknown stream
+    format.
     """
     return _choice(wire.stream_format, "stream_format", STREAM_FORMATS) == "sse"
 

@@ -42,10 +42,8 @@ class RequestToStore:
 
 
 def parse_request_to_store(wire: ChatRequest, body: JsonObject, *, storing: bool) -> RequestToStore | None:
-    """Return the parts of a request to store; None if it does not ask for storage.
-
-    Raises:
-        ProblemError: 400 for wrong metadata, or for `store` where storage is disabled.
+    """Return the parts of a request to store; None if it does not ask for storage. Raises ProblemError: 400
+    for wrong metadata, or for `store` where storage is disabled.
     """
     if not wire.store:
         return None
@@ -84,10 +82,8 @@ def completion_document(completion: StoredCompletion) -> bytes:
 
 
 def completion_messages(completion: StoredCompletion, query: ListQuery) -> JsonObject:
-    """Return a page of the request messages of a completion.
-
-    Raises:
-        ProblemError: 404 if `after` names none of its messages.
+    """Return a page of the request messages of a completion. Raises ProblemError: 404 if `after` names none
+    of its messages.
     """
     messages = [
         _message(message, f"{completion.id}-{index}")
@@ -180,10 +176,8 @@ def stored_completion_routes(services: RouteServices) -> Blueprint:
 
 
 def _metadata_filter(args: MultiDict[str, str]) -> dict[str, str] | None:
-    """Return the metadata to filter by: `metadata[key]=value` in a query.
-
-    Raises:
-        ProblemError: 400 where the query has `metadata` without a key.
+    """Return the metadata to filter by: `metadata[key]=value` in a query. Raises ProblemError: 400 where the
+    query has `metadata` without a key.
     """
     if "metadata" in args:
         raise invalid("`metadata` must be given entry by entry: `metadata[key]=value`.", "metadata")

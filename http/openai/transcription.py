@@ -87,10 +87,8 @@ _UNSUPPORTED = {
 
 
 def parse_transcription_form(form: Form) -> TranscriptionRequest:
-    """Return the fields of a form; unknown ones are ignored.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Return the fields of a form; unknown ones are ignored. Raises ProblemError: 400 that names the
+    offending field.
     """
     fields = _by_name(form.fields)
     if form.file is None:
@@ -192,10 +190,8 @@ def _temperature(value: str | None) -> float | None:
 
 
 def _check_chunking(fields: dict[str, list[str]]) -> None:
-    """Accept `chunking_strategy` only if it asks for cuts in silence, which always happens anyway.
-
-    Raises:
-        ProblemError: 400 for anything else.
+    """Accept `chunking_strategy` only if it asks for cuts in silence, which always happens anyway. Raises
+    ProblemError: 400 for anything else.
     """
     wanted = _one(fields, "chunking_strategy")
     kind = _one(fields, "chunking_strategy[type]")
@@ -248,10 +244,8 @@ def usage_of(usage: Usage) -> dict[str, Any]:
 
 
 class TranscriptEvents:
-    """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`.
-
-    Args:
-        wire: Form of the request; `verbose_json` adds progress and ends with the whole document.
+    """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`. `wire`: form of
+    the request; `verbose_json` adds progress and ends with the whole document.
     """
 
     content_type = SERVER_SENT_EVENTS

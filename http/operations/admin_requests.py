@@ -93,10 +93,8 @@ def _in_flight(request: RequestStatus, rows: list[RowStatistics]) -> RequestInFl
 
 @attrs.frozen
 class InspectQuery:
-    """The parameters of the URL's query.
-
-    Args:
-        id: Id or number of a request, to show all of it; without it, all requests are listed.
+    """The parameters of the URL's query. `id`: id or number of a request, to show all of it; without it, all
+    requests are listed.
     """
 
     id: str | None = None
@@ -195,10 +193,8 @@ def _writer(audit: AuditWriter | None) -> AuditWriter:
 
 
 def _owners(ring: KeyRing) -> tuple[str, ...]:
-    """Return the ids of the keys that the query names; empty for all.
-
-    Raises:
-        ProblemError: 404 for an unknown key.
+    """Return the ids of the keys that the query names; empty for all. Raises ProblemError: 404 for an unknown
+    key.
     """
     if (named := request.args.get("key")) is None:
         return ()
@@ -236,13 +232,8 @@ def _entry(row: AuditRow, names: Mapping[str, str], number: int | None = None) -
 
 
 def _audit_query(args: MultiDict[str, str], owners: tuple[str, ...]) -> tuple[AuditFilter, bool]:
-    """Return the rows that are asked for, and whether later ones are followed.
-
-    Args:
-        owners: Ids of the keys that are asked for; empty for all.
-
-    Raises:
-        ProblemError: 400 that names the parameter.
+    """Return the rows that are asked for, and whether later ones are followed. `owners`: ids of the keys that
+    are asked for; empty for all. Raises ProblemError: 400 that names the parameter.
     """
     follow = args.get("follow", "false")
     if follow not in ("true", "false", "1", "0"):

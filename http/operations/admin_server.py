@@ -280,11 +280,8 @@ HEARTBEAT = 10.0  # Seconds of silence after which a comment is sent, so that pr
 
 
 class EventBody(ResponseBody):
-    """A body of events from a function that returns the next ones.
-
-    Args:
-        receive: Function that returns the bytes of the next events, or None at the end. It may be cancelled
-            and called again without losing an event.
+    """A body of events from a function that returns the next ones. `receive`: function that returns the bytes
+    of the next events, or None at the end. It may be cancelled and called again without losing an event.
     """
 
     def __init__(self, receive: Callable[[], Awaitable[bytes | None]]) -> None:

@@ -188,9 +188,7 @@ def metrics_text(
     sessions: Sequence[SessionStatus] = (),
 ) -> bytes:
     """Return all metrics in Prometheus's text format; it takes milliseconds, so call it on a thread.
-
-    Args:
-        requests: Number of responses by route, method and class of status.
+    `requests`: number of responses by route, method and class of status.
     """
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 

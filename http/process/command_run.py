@@ -128,10 +128,8 @@ class _Signals:
 
 
 def _end(status: int, *, at_once: bool) -> NoReturn:
-    """End the process.
-
-    Args:
-        at_once: True if a thread may still run: the interpreter's normal shutdown would then abort.
+    """End the process. `at_once`: True if a thread may still run: the interpreter's normal shutdown would
+    then abort.
     """
     if not at_once:
         sys.exit(status)

@@ -217,10 +217,8 @@ def _log_prints(real: TextIO) -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Replacement for stdout or stderr that logs each complete line as an event.
-
-    Args:
-        real: Original stream, whose file descriptor `fileno` returns.
+    """Replacement for stdout or stderr that logs each complete line as an event. `real`: original stream,
+    whose file descriptor `fileno` returns.
     """
 
     def __init__(self, name: str, real: TextIO) -> None:
@@ -270,9 +268,6 @@ class LineSink:
 
     A pipe or terminal whose reader stops would stop every thread that logs. So lines are dropped once it has
     taken nothing for a while, and counted in the log as soon as it takes more.
-
-    Args:
-        lost_lines: Function that returns the line which tells the number of lost ones.
     """
 
     def __init__(self, stream: TextIO, lost_lines: Callable[[int], str]) -> None:

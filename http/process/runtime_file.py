@@ -179,10 +179,8 @@ def _write(server: RunningServer) -> tuple[Path, int]:
 
 
 def _open_folder(path: Path) -> int:
-    """Return a descriptor of the folder.
-
-    Raises:
-        OSError: It does not exist, or others than this user may read or change it.
+    """Return a descriptor of the folder. Raises OSError: it does not exist, or others than this user may read
+    or change it.
     """
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     if not _is_private(os.fstat(folder)):

@@ -58,11 +58,8 @@ class Shutdown:
             drain.set()
 
     def end_within(self, seconds: float, status: int) -> None:
-        """Start the shutdown without a signal, unless it has already started.
-
-        Args:
-            seconds: Time limit of the shutdown, in seconds.
-            status: Exit status if the end is forced or interrupted.
+        """Start the shutdown without a signal, unless it has already started. `seconds`: time limit of the
+        shutdown, in seconds.
         """
         if not self.has_begun:
             self._timeout, self._forced, self._interrupted = seconds, status, status
@@ -101,9 +98,7 @@ class Shutdown:
 
 def forced_end(timeout: float) -> float:
     """Return the seconds until the forced end, slightly before the timeout but after requests were failed.
-
-    Args:
-        timeout: Time limit of a shutdown, in seconds.
+    `timeout`: time limit of a shutdown, in seconds.
     """
     return max(0.0, timeout - min(0.5, timeout / 10))
 
@@ -139,10 +134,8 @@ class _TimerSpec(ctypes.Structure):
 
 
 def exit_natively_later(seconds: float, status: int) -> bool:
-    """End this process after a delay in any case; return whether the system supports that.
-
-    Args:
-        seconds: Delay in seconds, above 0.
+    """End this process after a delay in any case; return whether the system supports that. `seconds`: delay
+    in seconds, above 0.
     """
     nanoseconds = max(1, int(seconds * _NANOSECONDS))
     try:

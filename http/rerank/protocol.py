@@ -88,10 +88,8 @@ UNSUPPORTED_IN_SCORE: NeutralValues = {
 def parse_rerank_request(
     wire: RerankRequest, body: JsonObject, request_id: str, client: str
 ) -> InferenceRequest:
-    """Parse a rerank request into a protocol-independent one.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a rerank request into a protocol-independent one. Raises ProblemError: 400 that names the
+    offending field.
     """
     documents = documents_of(wire)
     if not documents:
@@ -130,10 +128,8 @@ def documents_of(wire: RerankRequest) -> tuple[Document, ...]:
 def parse_score_request(
     wire: ScoreRequest, body: JsonObject, request_id: str, client: str
 ) -> InferenceRequest:
-    """Parse a score request into a protocol-independent one.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a score request into a protocol-independent one. Raises ProblemError: 400 that names the
+    offending field.
     """
     first, second = wire.text_1.texts, wire.text_2.texts
     if len(first) != 1 and len(first) != len(second):

@@ -48,10 +48,8 @@ PREAMBLE = "What came before, summarized:\n\n"
 
 @attrs.frozen
 class Compaction:
-    """A compacted conversation.
-
-    Args:
-        items: Instructions and the last turns, with notes in place of embedded files.
+    """A compacted conversation. `items`: instructions and the last turns, with notes in place of embedded
+    files.
     """
 
     summary: str
@@ -80,11 +78,8 @@ class Compaction:
 
 @attrs.frozen
 class CompactionLimits:
-    """Size limits of a compaction, which leave space for the turns that follow.
-
-    Args:
-        summary: Limit of the summary in tokens.
-        turns: Limit of the last turns in characters of JSON.
+    """Size limits of a compaction, which leave space for the turns that follow. `summary`: limit of the
+    summary in tokens; `turns`: limit of the last turns in characters of JSON.
     """
 
     summary: int = SUMMARY_TOKENS
@@ -197,11 +192,8 @@ _VERSION = "gr1_"
 
 
 class ContentCipher:
-    """Encrypts and decrypts texts.
-
-    Args:
-        key: `KEY_BYTES` bytes; text encrypted under another key does not decrypt.
-        owner: Owner of the texts; those of another owner do not decrypt either.
+    """Encrypts and decrypts texts. `key`: `KEY_BYTES` bytes; text encrypted under another key does not
+    decrypt; `owner`: owner of the texts; those of another owner do not decrypt either.
     """
 
     def __init__(self, key: bytes, owner: str = EVERYBODY) -> None:
@@ -218,10 +210,8 @@ class ContentCipher:
         return _VERSION + base64.urlsafe_b64encode(encrypted).decode()
 
     def decrypt(self, content: str, field: str) -> str:
-        """Decrypt a text.
-
-        Raises:
-            ProblemError: 400 that names the field: altered, too long, or encrypted under another key.
+        """Decrypt a text. Raises ProblemError: 400 that names the field: altered, too long, or encrypted
+        under another key.
         """
         from cryptography.exceptions import InvalidTag
 
@@ -256,10 +246,8 @@ class ServerCipher:
         self._key: bytes | None = None
 
     async def load(self, owner: str) -> ContentCipher:
-        """Return the cipher of an owner; the first call reads the key.
-
-        Raises:
-            ProblemError: The store does not return its key.
+        """Return the cipher of an owner; the first call reads the key. Raises ProblemError: the store does
+        not return its key.
         """
         if self._key is None:
             secret = await ask_store(self._store, lambda tables: tables.secrets.find("seal"), writes=True)

@@ -70,13 +70,8 @@ class Conversation:
         self._media = MediaReader()
 
     def read(self, items: Sequence[Item], field: str) -> None:
-        """Read the next items.
-
-        Args:
-            field: The items' parameter name, for errors.
-
-        Raises:
-            ProblemError: 400 that names the field, 404 for an item that is not stored here.
+        """Read the next items. Raises ProblemError: 400 that names the field, 404 for an item that is not
+        stored here.
         """
         for index, item in enumerate(items):
             self._proceed()
@@ -262,10 +257,8 @@ def content_texts(content: Content, field: str) -> list[str]:
 
 
 def content_parts(content: Content, media: MediaReader, field: str) -> tuple[ContentPart, ...]:
-    """Return content as protocol-independent parts.
-
-    Raises:
-        ProblemError: 400 that names the field; 501 for a video.
+    """Return content as protocol-independent parts. Raises ProblemError: 400 that names the field; 501 for a
+    video.
     """
     return tuple(content_part(part, media, f"{field}[{index}]") for index, part in enumerate(content.parts))
 
@@ -343,10 +336,8 @@ class HostedResult:
 
 
 def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[HostedCall | HostedResult]:
-    """Yield the calls and results that represent an item; none for searches, tool lists and the like.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Yield the calls and results that represent an item; none for searches, tool lists and the like. Raises
+    ProblemError: 400 that names the field.
     """
     match item["type"]:
         case "local_shell_call" | "shell_call" as kind:

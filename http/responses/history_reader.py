@@ -64,7 +64,6 @@ class HistoryReader:
 
         Args:
             client: The client's name, as `request_client` returns it.
-            known: Turns up to the previous response, if that is not stored.
 
         Raises:
             ProblemError: 404 that names the response or conversation not stored here; 400 that names the
@@ -82,10 +81,8 @@ class HistoryReader:
             )
 
     async def stored_form(self, items: Sequence[Item], owner: str, client: str) -> tuple[StoredItem, ...]:
-        """Return a client's items in their stored form, after checking that a model could read them.
-
-        Raises:
-            ProblemError: 400 that names an item no model could read, 404 for an item that is not stored here.
+        """Return a client's items in their stored form, after checking that a model could read them. Raises
+        ProblemError: 400 that names an item no model could read, 404 for an item that is not stored here.
         """
         if not items:
             return ()
@@ -171,10 +168,8 @@ def is_id(text: str) -> bool:
 async def find_references(
     store: Ref[StoreMessage], items: Sequence[Item], owner: str
 ) -> dict[str, StoredItem]:
-    """Return the stored items that references name, by id.
-
-    Raises:
-        ProblemError: 413 if the items are too large together.
+    """Return the stored items that references name, by id. Raises ProblemError: 413 if the items are too
+    large together.
     """
     mentions = Counter(item.param.id for item in items if isinstance(item.param, ItemReference))
     mentioned = {ident: times for ident, times in mentions.items() if is_id(ident)}
@@ -251,10 +246,8 @@ def expand_compactions(
 async def lock_conversation(
     responses: Ref[ResponsesMessage], conversation: str, owner: str
 ) -> ConversationLock:
-    """Lock a conversation; the lock is released with the request unless a run takes it over.
-
-    Raises:
-        ProblemError: 409 if another turn holds the lock.
+    """Lock a conversation; the lock is released with the request unless a run takes it over. Raises
+    ProblemError: 409 if another turn holds the lock.
     """
     lock = await ask_actor(responses, LockConversation(owner, conversation), ConversationLock)
     return request_resources().enter_context(closing(lock))

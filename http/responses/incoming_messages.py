@@ -36,10 +36,8 @@ resources releases the charge."""
 
 @attrs.frozen
 class Refused:
-    """A rejected part of a message.
-
-    Args:
-        code: Code with which the socket closes, if nothing more can be accepted.
+    """A rejected part of a message. `code`: code with which the socket closes, if nothing more can be
+    accepted.
     """
 
     problem: Problem
@@ -48,11 +46,8 @@ class Refused:
 
 @attrs.define(eq=False)
 class IncomingMessage:
-    """One message, as far as it has arrived.
-
-    Args:
-        size: Size in bytes so far.
-        problem: Reason why it is rejected, if so; then none of it is kept.
+    """One message, as far as it has arrived. `size`: size in bytes so far; `problem`: reason why it is
+    rejected, if so; then none of it is kept.
     """
 
     pieces: deque[bytearray] = attrs.field(factory=deque)
@@ -67,11 +62,8 @@ class IncomingMessage:
 
 
 class IncomingMessages:
-    """Assembles messages from their parts, and queues those that are complete.
-
-    Args:
-        largest: Limit of a message in bytes.
-        account: Function that charges the memory budget of all requests.
+    """Assembles messages from their parts, and queues those that are complete. `largest`: limit of a message
+    in bytes; `account`: function that charges the memory budget of all requests.
     """
 
     def __init__(self, largest: int, account: Account) -> None:

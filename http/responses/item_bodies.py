@@ -35,11 +35,8 @@ WITHOUT_STATUS = ("compaction", "additional_tools")
 
 
 def stored_items(items: Sequence[JsonObject], name: Callable[[str, int], str]) -> tuple[StoredItem, ...]:
-    """Return items in their stored form.
-
-    Args:
-        items: Well-formed items of a client, without references.
-        name: Function from a prefix (`msg`) and the index of the item to an id.
+    """Return items in their stored form. `items`: well-formed items of a client, without references; `name`:
+    function from a prefix (`msg`) and the index of the item to an id.
     """
     stored = []
     for index, item in enumerate(items):
@@ -93,10 +90,8 @@ def item_document(item: StoredItem, included: Sequence[str] = ()) -> bytes:
 
 
 async def item_page(answers: AnswerAccount, page: ItemPage, included: Sequence[str] = ()) -> Response:
-    """Return the response for a page of items, in OpenAI's format.
-
-    Raises:
-        ProblemError: 503 if unsent responses use up the memory budget.
+    """Return the response for a page of items, in OpenAI's format. Raises ProblemError: 503 if unsent
+    responses use up the memory budget.
     """
     return await list_response(
         answers,
@@ -108,10 +103,8 @@ async def item_page(answers: AnswerAccount, page: ItemPage, included: Sequence[s
 
 
 def check_included(query: MultiDict[str, str]) -> list[str]:
-    """Return the values of `include`, all known to the API.
-
-    Raises:
-        ProblemError: 400 that names an unknown value.
+    """Return the values of `include`, all known to the API. Raises ProblemError: 400 that names an unknown
+    value.
     """
     included = [*query.getlist("include"), *query.getlist("include[]")]
     for name in included:

@@ -88,11 +88,8 @@ def own_tool_events(
     index: int,
     calls: dict[str, tuple[int, ServerCall]],
 ) -> tuple[list[Event], int, dict[str, Any]]:
-    """Return the events for what this server does itself, and the index and the state of their item.
-
-    Args:
-        index: Index of the next item.
-        calls: Calls that wait for their results, with their items' indexes; it is kept up to date.
+    """Return the events for what this server does itself, and the index and the state of their item. `calls`:
+    calls that wait for their results, with their items' indexes; it is kept up to date.
     """
     match event:
         case ToolsListed():

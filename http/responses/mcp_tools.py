@@ -34,10 +34,8 @@ def mcp_server_routes(services: RouteServices) -> Blueprint:
 def response_loop(
     finder: ServerFinder, parsed: ParsedResponseRequest, complete: RequestWithHistory
 ) -> ToolLoop | None:
-    """Return the loop of a request's MCP tools; None if it has none.
-
-    Raises:
-        ProblemError: 400 that names the field, or what an approval refers to.
+    """Return the loop of a request's MCP tools; None if it has none. Raises ProblemError: 400 that names the
+    field, or what an approval refers to.
     """
     sources = [_source(finder, tool, f"tools[{index}]") for index, tool in parsed.mcp]
     labels = {source.label for source in sources}

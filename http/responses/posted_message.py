@@ -38,11 +38,8 @@ _COPIES = 2  # Copies of an unsent event in memory: as a message, and in its fra
 
 
 class PostedMessage:
-    """Posts one message to the application, and sends the resulting events to the client.
-
-    Args:
-        unsent: Memory budget that is charged for events until they are sent.
-        request: Members of the message, and its socket's histories.
+    """Posts one message to the application, and sends the resulting events to the client. `unsent`: memory
+    budget that is charged for events until they are sent.
     """
 
     def __init__(

@@ -56,10 +56,8 @@ _PRESERVED = {"current_turn": False, "all_turns": True}
 def parse_prompt_request(
     wire: PromptRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> ParsedResponseRequest:
-    """Return a parsed request of which only the prompt is wanted.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Return a parsed request of which only the prompt is wanted. Raises ProblemError: 400 that names the
+    offending field.
     """
     return _parse(wire, body, request_id, client)
 
@@ -79,7 +77,6 @@ def parse_response_request(
         wire: `body` in structured form.
         answer_id: The response's id, `resp_…`.
         identity: The request's id, and its client.
-        settings: The server's settings, with its defaults.
         on_socket: True if it came over a WebSocket, where requests may continue unstored responses.
 
     Raises:
@@ -228,10 +225,8 @@ class RequestWithHistory:
     """A request with its whole conversation.
 
     Args:
-        items: The request's own items, with references resolved.
         history: Items of earlier turns, as far as the model reads them.
         stored_input: Stored form of the request's own items; empty if later requests cannot continue it.
-        approved: Calls of MCP tools that the user has approved, and that have not been made.
         listed: Labels of the MCP servers whose tools the conversation shows.
     """
 
@@ -249,14 +244,10 @@ class ParsedResponseRequest:
     """A client's request, whose history may still have to be read from the store.
 
     Args:
-        field: Name of the member with the items.
         previous: Id of the previous response, if any; a turn of `conversation`, if that is named too.
-        conversation: Id of the conversation that the response belongs to, if any.
         template: The protocol-independent request, still without messages.
-        chat: Its chat input, still without messages.
         formatter: Formatter of the response; None if only the prompt is wanted.
         keeps_input: True if later requests may continue this one, so that its items are kept.
-        mcp: MCP servers on offer, with their places among the tools.
         max_tool_calls: Most calls of their tools; None for no limit.
         chosen_mcp: See `ToolLoop.chosen`.
         self_contained: The complete request if it needs nothing from the store, else None.
@@ -315,10 +306,8 @@ class ParsedResponseRequest:
         history: Sequence[Item] = (),
         proceed: Callable[[], None] | None = None,
     ) -> RequestWithHistory:
-        """Return the complete request. May take long if it is large.
-
-        Raises:
-            ProblemError: 400 that names the field, 404 for an item that is not stored here.
+        """Return the complete request. May take long if it is large. Raises ProblemError: 400 that names the
+        field, 404 for an item that is not stored here.
         """
         conversation = Conversation(proceed=proceed)
         conversation.read(history, self.history_field)
@@ -405,10 +394,8 @@ TEXT: JsonObject = {"type": "text"}
 
 
 def parse_text_format(wire: PromptRequest) -> tuple[ResponseFormat | None, JsonObject]:
-    """Return the requested format, and the form in which the response repeats it.
-
-    Raises:
-        ProblemError: 400 that names the field: it is invalid, or was sent under two names.
+    """Return the requested format, and the form in which the response repeats it. Raises ProblemError: 400
+    that names the field: it is invalid, or was sent under two names.
     """
     named = wire.text.format if wire.text else None
     if named is not None and wire.response_format is not None:

@@ -62,7 +62,6 @@ class ResponseEcho:
         encrypts_reasoning: True to add `encrypted_content` to reasoning items, which a client can send back.
         obfuscates: True to pad deltas, so that their length cannot be observed on the network.
         encoded: The members as JSON without the braces; encoded once, since every lifecycle event has them.
-        calls: Kinds of the request's tools.
     """
 
     members: Mapping[str, Any]
@@ -100,11 +99,8 @@ class ResponseEcho:
 
 @attrs.frozen
 class ResponseHead:
-    """The constant members of one response.
-
-    Args:
-        id: The response's id, `resp_…`.
-        created: Unix time of creation in seconds.
+    """The constant members of one response. `id`: the response's id, `resp_…`; `created`: Unix time of
+    creation in seconds.
     """
 
     id: str
@@ -133,7 +129,6 @@ def response_members(
     Args:
         status: `queued`, `in_progress`, `completed`, `incomplete`, `failed` or `cancelled`.
         completed: Unix time of completion in seconds.
-        finished: End of the answer, with its usage.
         dropped_messages: Number of the oldest messages dropped from the prompt.
     """
     members = {
@@ -247,10 +242,8 @@ ItemStatus = Literal["in_progress", "completed", "incomplete"]
 
 @attrs.frozen
 class CallKinds:
-    """The kinds of a request's tools: functions or custom tools.
-
-    Args:
-        custom: Names of custom tools, whose input is text instead of JSON.
+    """The kinds of a request's tools: functions or custom tools. `custom`: names of custom tools, whose input
+    is text instead of JSON.
     """
 
     custom: frozenset[str] = frozenset()

@@ -114,12 +114,8 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
 
 @attrs.frozen
 class StoredQueryParameters:
-    """The query of a stored response.
-
-    Args:
-        stream: True to return the response as events.
-        starting_after: Number of the last event that the client has.
-        include_obfuscation: True to pad deltas.
+    """The query of a stored response. `stream`: True to return the response as events; `include_obfuscation`:
+    True to pad deltas.
     """
 
     stream: bool = False

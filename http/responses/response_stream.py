@@ -362,10 +362,8 @@ class MessageStream(ItemStream):
 
 
 class ReasoningStream(ItemStream):
-    """A reasoning item, with its text as the one part of the summary.
-
-    Args:
-        encrypts: True to add the encrypted content.
+    """A reasoning item, with its text as the one part of the summary. `encrypts`: True to add the encrypted
+    content.
     """
 
     delta_type = "response.reasoning_summary_text.delta"
@@ -393,10 +391,8 @@ class ReasoningStream(ItemStream):
 
 
 class CallStream(ItemStream):
-    """A tool call, whose deltas are pieces of its arguments.
-
-    Args:
-        call: Name and id of the call; its arguments arrive as deltas.
+    """A tool call, whose deltas are pieces of its arguments. `call`: name and id of the call; its arguments
+    arrive as deltas.
     """
 
     def __init__(self, call: ToolCall, response_id: str, index: int, calls: CallKinds) -> None:
@@ -441,12 +437,8 @@ def item_end(stream: ItemStream, status: ItemStatus) -> Sequence[Event]:
 
 @attrs.frozen
 class ResponseFormatter:
-    """Formats the response to one request.
-
-    Args:
-        echo: The request's members that the response repeats.
-        answer_id: The response's id, `resp_…`.
-        created: Unix time of creation in seconds.
+    """Formats the response to one request. `answer_id`: the response's id, `resp_…`; `created`: Unix time of
+    creation in seconds.
     """
 
     echo: ResponseEcho

@@ -45,12 +45,8 @@ UNSENT_BYTES = 8 * MEGABYTE  # Bytes that the unsent events of all sockets may t
 
 @attrs.frozen
 class SocketLimits:
-    """Time limits of a socket, in seconds.
-
-    Args:
-        age: Lifetime of a socket (OpenAI's guide, and Open Responses 2026-04-24).
-        idle: Time between an answer and the next message, in which tools run and people think.
-        message: Time for a message to arrive completely.
+    """Time limits of a socket, in seconds. `age`: lifetime of a socket (OpenAI's guide, and Open Responses
+    2026-04-24); `idle`: time between an answer and the next message, in which tools run and people think.
     """
 
     age: float = 3600.0
@@ -239,10 +235,8 @@ class SocketSession:
 async def answer_on_socket(
     services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, socket: SocketRequest
 ) -> Response:
-    """Return the stream of a response; one that is not stored is kept for the socket's next requests.
-
-    Raises:
-        ProblemError: The request is rejected, or failed before its status was sent.
+    """Return the stream of a response; one that is not stored is kept for the socket's next requests. Raises
+    ProblemError: the request is rejected, or failed before its status was sent.
     """
     if request.stored and socket.generates:
         return await answer_stored(services, histories, request, stream=True)
@@ -275,10 +269,8 @@ class _HistoryWriter:
         return None
 
     def keep(self, output: tuple[StoredItem, ...], system_prompt: str | None) -> None:
-        """Add the turn, with the model's output, to the history.
-
-        Args:
-            system_prompt: See `Turns`; the prompt at the conversation's start takes precedence.
+        """Add the turn, with the model's output, to the history. `system_prompt`: see `Turns`; the prompt at
+        the conversation's start takes precedence.
         """
         before, turn = self.complete.turns, StoredTurn((*self.complete.stored_input, *output))
         started_with = system_prompt if before.system_prompt is None else before.system_prompt

@@ -48,10 +48,8 @@ from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
 async def answer_stored(
     services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, stream: bool
 ) -> Response:
-    """Generate and store a response, and return it: complete, as a stream, or in its initial state.
-
-    Raises:
-        ProblemError: The request is rejected, or failed before its status was sent.
+    """Generate and store a response, and return it: complete, as a stream, or in its initial state. Raises
+    ProblemError: the request is rejected, or failed before its status was sent.
     """
     start = await _prepare(services, histories, request, stream=stream)
     subscribed = await ask_actor(services.refs.responses, start, Subscribed)
@@ -75,10 +73,8 @@ def as_events(subscription: Subscription) -> Events:
 
 
 async def stored_response(answers: AnswerAccount, response: StoredResponse) -> Response:
-    """Return the HTTP response with a stored response.
-
-    Raises:
-        ProblemError: 503 if unsent responses use up the memory budget.
+    """Return the HTTP response with a stored response. Raises ProblemError: 503 if unsent responses use up
+    the memory budget.
     """
     return await stored_json_response(answers, len(response.body), response.body.encode)
 
@@ -131,7 +127,6 @@ class ResponseWriter:
     Args:
         id: The response's id, `resp_…`.
         created: Unix time of creation in seconds.
-        model: The model's name in the request.
         keeps_prompt: True if this turn determines the operator's system prompt for later turns.
     """
 
@@ -262,10 +257,8 @@ def with_encrypted_reasoning(stored: StoredResponse) -> StoredResponse:
 
 
 def query_boolean(query: MultiDict[str, str], name: str) -> bool | None:
-    """Return a query parameter that is true or false, or None if it was not sent.
-
-    Raises:
-        ProblemError: 400 that names the parameter.
+    """Return a query parameter that is true or false, or None if it was not sent. Raises ProblemError: 400
+    that names the parameter.
     """
     if name not in query:
         return None
@@ -288,7 +281,6 @@ class StoredStream:
     Only the log counts: heartbeats are entries of the log, and the end is the stored response.
 
     Args:
-        stream: Formatter of the model's output.
         adds_encrypted: True to add encrypted content to reasoning items, which the stored form lacks.
     """
 

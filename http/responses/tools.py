@@ -60,10 +60,8 @@ def _tool(wire: ToolParam, field: str) -> Tool | None:
 
 
 def check_tools(tools: Sequence[ToolParam]) -> None:
-    """Make sure that a request does not offer hosted tools alone.
-
-    Raises:
-        ProblemError: 400 that names the first of them.
+    """Make sure that a request does not offer hosted tools alone. Raises ProblemError: 400 that names the
+    first of them.
     """
     kinds = [tool.param.type for tool in tools if isinstance(tool.param, HostedTool)]
     if kinds and len(kinds) == len(tools):

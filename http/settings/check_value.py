@@ -80,13 +80,8 @@ def in_units(size: int) -> str:
 
 
 def check_value(name: str, value: Any, of: type = Settings) -> Any:
-    """Convert a setting's value to its type, and check its range.
-
-    Args:
-        value: Value from a TOML file, or text. Text of a list has commas between values.
-
-    Raises:
-        ValueError: Its message says what is expected.
+    """Convert a setting's value to its type, and check its range. `value`: value from a TOML file, or text.
+    Text of a list has commas between values. Raises ValueError: its message says what is expected.
     """
     field = attrs.fields_dict(of)[name]
     try:
@@ -162,13 +157,8 @@ def tables_of_file(setting: str, value: Any) -> Tables:
 
 
 def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
-    """Return the tables of a variable's or of flags' entries.
-
-    Args:
-        entries: Entries, each `NAME:SETTING=VALUE`; a single text has commas between them.
-
-    Raises:
-        BadTableError: One of them is invalid.
+    """Return the tables of a variable's or of flags' entries. `entries`: entries, each `NAME:SETTING=VALUE`;
+    a single text has commas between them. Raises BadTableError: one of them is invalid.
     """
     listed = entries.split(",") if isinstance(entries, str) else entries
     tables: list[tuple[str, Any]] = []
@@ -182,9 +172,7 @@ def tables_of_entries(setting: str, entries: str | Iterable[str]) -> Tables:
 
 def servers_of_client(path: Path) -> Tables:
     """Return the MCP servers in the file of another client; what is not about starting them is left out.
-
-    Raises:
-        BadTableError: It cannot be read, or a server is invalid.
+    Raises BadTableError: it cannot be read, or a server is invalid.
     """
     try:
         found = json.loads(path.read_text("utf-8"))

@@ -29,7 +29,6 @@ def write_settings(named: Path | None, values: Mapping[str, Sequence[str]]) -> P
     """Set lists of texts in the settings file, which is made if it is missing; return its path.
 
     Args:
-        named: The file, if a flag names it.
         values: Values by setting; an empty list removes the setting.
 
     Raises:
@@ -111,10 +110,8 @@ class Reloader:
         self._takers.append(taker)
 
     async def reload(self) -> Reloaded:
-        """Read and apply changed settings; nothing changes if one of them is wrong.
-
-        Raises:
-            ProblemError: 400 `bad_setting`, with the name of the setting.
+        """Read and apply changed settings; nothing changes if one of them is wrong. Raises ProblemError: 400
+        `bad_setting`, with the name of the setting.
         """
         async with self._turn:
             try:

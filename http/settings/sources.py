@@ -91,7 +91,6 @@ def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
     Args:
         file: Settings file, which must exist; if None, `GREENROOM_CONFIG` or the default file is read, and
             only the latter may be missing.
-        flags: Checked values of the flags that were given.
 
     Raises:
         BadSettingError: A source cannot be read, or has an unknown setting or an invalid value.

@@ -26,10 +26,8 @@ from greenroom.schemas.settings.settings import Settings
 
 
 def check_at_start(settings: Settings, local: KnownModels) -> None:
-    """Refuse settings that this machine cannot serve, and create the folder of the prefix cache.
-
-    Raises:
-        BadSettingError: Names the setting and the reason.
+    """Refuse settings that this machine cannot serve, and create the folder of the prefix cache. Raises
+    BadSettingError: names the setting and the reason.
     """
     if not local.can_compute():
         raise click.ClickException(
@@ -145,10 +143,8 @@ http_log = get_logger(actor="http")
 
 
 def check_keys(settings: Settings) -> None:
-    """Refuse bad keys, and addresses that other machines reach while no request needs a key.
-
-    Raises:
-        BadSettingError: Names the setting and the reason.
+    """Refuse bad keys, and addresses that other machines reach while no request needs a key. Raises
+    BadSettingError: names the setting and the reason.
     """
     try:
         own = settings_keys(settings)

@@ -21,11 +21,8 @@ _MOST_NAMES, _LONGEST_NAME = 8, 300
 
 @attrs.frozen
 class Beat:
-    """A sign of life, with what the process does at that moment.
-
-    Args:
-        importing: True while a library is imported, which may silence the process for long.
-        busy: Names of the models that load or compute.
+    """A sign of life, with what the process does at that moment. `importing`: True while a library is
+    imported, which may silence the process for long.
     """
 
     stage: Stage = "starting"
@@ -109,13 +106,8 @@ _FIRST_DESCRIPTOR = 3  # First of systemd's descriptors (`SD_LISTEN_FDS_START` i
 
 @attrs.frozen
 class ParentLink:
-    """A child's link to its supervising parent.
-
-    Args:
-        pipe: Descriptor of the pipe for signs of life.
-        interval: Seconds between two signs of life.
-        left_out: Names of the models that are not loaded before a request wants them.
-        restarts: Number of processes that died before this one.
+    """A child's link to its supervising parent. `interval`: seconds between two signs of life; `left_out`:
+    names of the models that are not loaded before a request wants them.
     """
 
     pipe: int
@@ -134,9 +126,7 @@ class Inheritance:
 
 def inherit(environment: MutableMapping[str, str]) -> Inheritance:
     """Take over sockets and pipe, and remove their variables, so that this process's own children do not.
-
-    Raises:
-        ClickException: systemd has passed something other than listening TCP sockets.
+    Raises ClickException: systemd has passed something other than listening TCP sockets.
     """
     told = environment.pop(VARIABLE, None)
     activated = {name: environment.pop(name, "") for name in ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES")}

@@ -23,9 +23,7 @@ class Child:
     """A running child, in a process group of its own: Ctrl-C at the terminal reaches only the parent.
 
     Args:
-        sockets: Listening sockets to hand down.
         left_out: Names of the models that it must not load before a request wants them.
-        restarts: Number of processes that died before.
 
     Attributes:
         pipe: Descriptor of the pipe's reading end.
@@ -132,11 +130,8 @@ class ChildEnd:
 
 @attrs.frozen
 class StartAgain:
-    """The decision to start the server again.
-
-    Args:
-        delay: Seconds to wait before.
-        left_out: Models that it must not load before a request wants them.
+    """The decision to start the server again. `delay`: seconds to wait before; `left_out`: models that it
+    must not load before a request wants them.
     """
 
     delay: float

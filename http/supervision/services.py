@@ -182,11 +182,8 @@ _USER_FOLDERS = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME")
 
 @attrs.frozen
 class SupervisedProgram:
-    """A supervised server that the system starts.
-
-    Args:
-        folder: Folder in which it runs, since arguments may be relative paths.
-        stop_seconds: Time limit of a shutdown, in whole seconds.
+    """A supervised server that the system starts. `folder`: folder in which it runs, since arguments may be
+    relative paths; `stop_seconds`: time limit of a shutdown, in whole seconds.
     """
 
     command: tuple[str, ...]

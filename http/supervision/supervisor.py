@@ -38,7 +38,6 @@ class Supervisor:
     """Keeps one server running until a signal ends it, or its exit status says that no restart helps.
 
     Args:
-        command: Program and arguments of the server.
         sockets: Listening sockets. They stay open between two processes, so that clients wait and nobody is
             refused.
         stop_seconds: Time limit of a shutdown, in seconds.

@@ -30,10 +30,8 @@ _STATUS_BYTES = 1_000_000
 
 
 def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Return the address of a server without a slash at its end, or that of its Unix socket.
-
-    Raises:
-        BadParameter: It is neither a URL nor `unix:/PATH`.
+    """Return the address of a server without a slash at its end, or that of its Unix socket. Raises
+    BadParameter: it is neither a URL nor `unix:/PATH`.
     """
     if text is None or text.startswith(f"{UNIX}/"):
         return text
@@ -51,10 +49,8 @@ NO_SOCKETS = "other programs cannot use a Unix socket: let the server listen on 
 
 
 def check_client_url(ctx: click.Context, option: click.Parameter, text: str | None) -> str | None:
-    """Return the address of a server for another program.
-
-    Raises:
-        BadParameter: It is no URL, or that of a Unix socket.
+    """Return the address of a server for another program. Raises BadParameter: it is no URL, or that of a
+    Unix socket.
     """
     if text is not None and text.startswith(UNIX):
         raise click.BadParameter(f"'{text}': {NO_SOCKETS}")
@@ -149,11 +145,8 @@ class AdminClient:
         )
 
     def status(self) -> Any:
-        """Return the state of the server; None if nothing listens there.
-
-        Raises:
-            ClickException: A server refuses, or is too slow.
-            ValueError: Another program listens there.
+        """Return the state of the server; None if nothing listens there. Raises ClickException: A server
+        refuses, or is too slow. Raises ValueError: another program listens there.
         """
         import httpx2
 
@@ -181,10 +174,8 @@ class AdminClient:
         self._http.close()
 
     def get(self, path: str, *, absent_ok: bool = False) -> Any:
-        """Return the answer to a GET; None for a 404 with `absent_ok`.
-
-        Raises:
-            ClickException: The server cannot be reached or refuses.
+        """Return the answer to a GET; None for a 404 with `absent_ok`. Raises ClickException: the server
+        cannot be reached or refuses.
         """
         return self._answer("GET", path, None, absent_ok=absent_ok)
 
@@ -197,10 +188,8 @@ class AdminClient:
         return self._answer("DELETE", path, None)
 
     def stream(self, path: str, body: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Any]]:
-        """Yield the names and documents of the events of an answer to a POST; to a GET without a body.
-
-        Raises:
-            ClickException: The server cannot be reached, refuses, or stops.
+        """Yield the names and documents of the events of an answer to a POST; to a GET without a body. Raises
+        ClickException: the server cannot be reached, refuses, or stops.
         """
         import httpx2
 

@@ -35,9 +35,7 @@ async def speak_to_file(
     server: ChosenServer, speech: SpeechInput, form: str, output: Path, console: Console
 ) -> int:
     """Write the speech of a text to a file; return the exit status. An existing file is replaced at the end.
-
-    Raises:
-        ClickException: The speech failed, or the file cannot be written.
+    Raises ClickException: the speech failed, or the file cannot be written.
     """
     encoder = AudioEncoder(AUDIO_FORMATS[form])
     with whole_file(output) as file, _SpeechProgress(console) as progress:

@@ -31,10 +31,8 @@ _PLACE = re.compile(r"`input(?:\[(\d+)\])?`")
 
 
 async def embed_lines(server: ChosenServer, asked: EmbeddingInput, lines: Lines, console: Console) -> int:
-    """Print a line of JSON for each text; return the exit status.
-
-    Raises:
-        ClickException: A text cannot be read or embedded.
+    """Print a line of JSON for each text; return the exit status. Raises ClickException: A text cannot be
+    read or embedded.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     done = 0
@@ -98,10 +96,8 @@ async def rank_lines(
     top: int | None,
     console: Console,
 ) -> int:
-    """Print a line of JSON for each document, best first; return the exit status.
-
-    Raises:
-        ClickException: A document cannot be read or ranked.
+    """Print a line of JSON for each document, best first; return the exit status. Raises ClickException: A
+    document cannot be read or ranked.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
     ranked: list[tuple[Line, float]] = []
@@ -141,11 +137,8 @@ MAX_CHARACTERS = 4_000_000  # Characters at which a request takes no further tex
 
 @attrs.frozen
 class Line:
-    """A text.
-
-    Args:
-        index: Position among all texts, from 0.
-        end: Amount of input up to its end, in the unit of `Lines.total`.
+    """A text. `index`: position among all texts, from 0; `end`: amount of input up to its end, in the unit of
+    `Lines.total`.
     """
 
     text: str
@@ -202,20 +195,16 @@ T = TypeVar("T")
 
 @attrs.frozen
 class ServerAnswers:
-    """The answers of a server to the requests of one command.
-
-    Raises:
-        ClickException: The methods raise it if the server refuses, does not answer, or stops.
+    """The answers of a server to the requests of one command. Raises ClickException: the methods raise it if
+    the server refuses, does not answer, or stops.
     """
 
     server: ChosenServer
     _client: httpx2.AsyncClient
 
     async def read(self, path: str, read: Callable[[Any], T], **content: Any) -> T:
-        """Return the result of `read` on an answer that is one JSON document.
-
-        Args:
-            content: Body of the request, as httpx2 takes it.
+        """Return the result of `read` on an answer that is one JSON document. `content`: body of the request,
+        as httpx2 takes it.
         """
         try:
             answer = await self._client.send(self._request(path, content))

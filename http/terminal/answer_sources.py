@@ -161,10 +161,8 @@ class CannotShowError(Exception):
 
 
 def read_shown_file(path: str) -> ImagePart | DocumentPart:
-    """Return a file as a content part.
-
-    Raises:
-        CannotShowError: It cannot be read, is too large, or is neither an image nor a PDF.
+    """Return a file as a content part. Raises CannotShowError: it cannot be read, is too large, or is neither
+    an image nor a PDF.
     """
     try:
         file = Path(path).expanduser()

@@ -58,10 +58,6 @@ def choose_server(
     does not have it, a line says so: a command never makes a server unload what others use for a model that
     the server was not told to serve.
 
-    Args:
-        model: Name of the model on the command line, if given.
-        kinds: Types of models that can do the command's work.
-
     Raises:
         UsageError: Both a server and none is asked for.
     """

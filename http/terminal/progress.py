@@ -57,10 +57,8 @@ def download_bar() -> Iterator[Show]:
 
 
 class DownloadLines:
-    """Prints the progress as plain lines on standard error, at most one each ten seconds.
-
-    Args:
-        clock: Function that returns the time in seconds.
+    """Prints the progress as plain lines on standard error, at most one each ten seconds. `clock`: function
+    that returns the time in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -82,10 +80,8 @@ class DownloadLines:
 
 
 async def print_findings(pool: Ref[PoolMessage], message: ProbeModel, *, as_json: bool) -> int:
-    """Run a probe and print its findings; return the exit status.
-
-    Raises:
-        ClickException: The model cannot be probed.
+    """Run a probe and print its findings; return the exit status. Raises ClickException: the model cannot be
+    probed.
     """
     text = findings_text(findings_of(await _probe(pool, message)), as_json=as_json)
     printed = await trio.to_thread.run_sync(try_print, f"{text}\n", abandon_on_cancel=True)

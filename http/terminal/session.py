@@ -37,13 +37,8 @@ Shown = tuple[ContentPart, ...]
 
 
 async def answer_once(answer: AnswerSource, prompt: str, instructions: str | None, shown: Shown = ()) -> int:
-    """Print the response to `prompt`, and nothing else, to stdout; return the exit status.
-
-    Args:
-        shown: Images and documents that accompany the prompt.
-
-    Raises:
-        ClickException: The request failed.
+    """Print the response to `prompt`, and nothing else, to stdout; return the exit status. Raises
+    ClickException: the request failed.
     """
     async with answer((*_opening_messages(instructions), _message("user", prompt, shown))) as events:
         async for event in events:
@@ -60,10 +55,8 @@ async def answer_once(answer: AnswerSource, prompt: str, instructions: str | Non
 async def run_conversation(
     answer: AnswerSource, console: Console, instructions: str | None, shown: Shown = ()
 ) -> int:
-    """Stream responses to lines typed at the terminal until the user leaves; return the exit status.
-
-    Args:
-        shown: Images and documents that accompany the first line.
+    """Stream responses to lines typed at the terminal until the user leaves; return the exit status. `shown`:
+    images and documents that accompany the first line.
     """
     history = _opening_messages(instructions)
     console.print(HELP, style="dim", highlight=False)

@@ -43,10 +43,8 @@ def read_text() -> str:
 
 
 def read_lines() -> Iterator[tuple[str, int]]:
-    """Yield the lines of stdin as they arrive, each with its size in bytes.
-
-    Raises:
-        UsageError: A line is too long, or not UTF-8.
+    """Yield the lines of stdin as they arrive, each with its size in bytes. Raises UsageError: A line is too
+    long, or not UTF-8.
     """
     if sys.stdin is None:
         raise click.UsageError("stdin is closed")
@@ -77,10 +75,8 @@ def for_line(text: str) -> str:
 
 
 def try_print(text: str) -> bool:
-    """Print text, escaped if stdout is a terminal; return whether stdout still has a reader.
-
-    Raises:
-        ClickException: It is closed, or its disk is full.
+    """Print text, escaped if stdout is a terminal; return whether stdout still has a reader. Raises
+    ClickException: it is closed, or its disk is full.
     """
     if sys.stdout is None:
         raise click.ClickException("standard output is closed")

@@ -41,10 +41,8 @@ DRAIN_LINGER = 0.3  # Seconds that idle clients get to notice the shutdown
 
 
 async def open_listeners(settings: Settings, inherited: Sequence[socket.socket]) -> list[trio.SocketListener]:
-    """Return the listening sockets: inherited ones, else new ones on the addresses of the settings.
-
-    Raises:
-        OSError: An address cannot be bound; its `filename` says which.
+    """Return the listening sockets: inherited ones, else new ones on the addresses of the settings. Raises
+    OSError: an address cannot be bound; its `filename` says which.
     """
     sockets = inherited or await trio.to_thread.run_sync(bind_sockets, settings, log.warning)
     for sock in sockets:
@@ -61,7 +59,6 @@ class AcceptLoop:
     """Accepts and tracks the connections of one server.
 
     Args:
-        app: Any ASGI application.
         send_timeout: Time limit for a client to accept data, in seconds.
         responses: Makes the responses to requests that are refused before they reach the app.
         web_sockets: WebSocket handlers by path; upgrades on other paths are ignored.
@@ -232,10 +229,8 @@ CALM = 1.0  # Seconds without a refusal after which an episode is over
 
 
 class Refusals:
-    """Refuses connections beyond the limit.
-
-    Args:
-        at_once: Limit on open refused connections; beyond it the oldest one is closed.
+    """Refuses connections beyond the limit. `at_once`: limit on open refused connections; beyond it the
+    oldest one is closed.
     """
 
     def __init__(self, at_once: int, responses: ClosingResponses) -> None:
@@ -262,7 +257,6 @@ class Refusals:
         """Send a client an error that tells it to retry, and close its connection.
 
         Args:
-            reason: Name of the exceeded limit, for the log.
             linger: Seconds to keep reading, so that the client sees the response and not a TCP reset.
             problem: Problem that it is told; None for that of too many connections.
         """

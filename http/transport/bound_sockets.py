@@ -28,10 +28,8 @@ Warn = Callable[..., None]
 
 
 def bind_sockets(settings: Settings, warn: Warn) -> list[socket.socket]:
-    """Return listening sockets on all addresses of the settings. This may wait for a name server.
-
-    Raises:
-        OSError: An address cannot be bound; its `filename` says which.
+    """Return listening sockets on all addresses of the settings. This may wait for a name server. Raises
+    OSError: an address cannot be bound; its `filename` says which.
     """
     bound: list[socket.socket] = []
     try:
@@ -114,10 +112,8 @@ def _listening(family: int, place: tuple[object, ...]) -> socket.socket:
 
 
 def bind_path(path: str) -> socket.socket:
-    """Return a Unix socket that only this user can connect to; one that a dead server left is removed.
-
-    Raises:
-        OSError: Another server listens there, or it cannot be bound; its `filename` is the path.
+    """Return a Unix socket that only this user can connect to; one that a dead server left is removed. Raises
+    OSError: another server listens there, or it cannot be bound; its `filename` is the path.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -133,10 +129,8 @@ def bind_path(path: str) -> socket.socket:
 
 @attrs.frozen
 class BoundPath:
-    """The path of a Unix socket, and the file that was there when it was bound.
-
-    Args:
-        file: Device, inode and time of its making: file systems give the inode of a removed file to the next.
+    """The path of a Unix socket, and the file that was there when it was bound. `file`: device, inode and
+    time of its making: file systems give the inode of a removed file to the next.
     """
 
     path: str

@@ -154,10 +154,8 @@ class PacedAnswer(ResponseBody):
         return self
 
     async def __anext__(self) -> bytes:
-        """Return the next piece, after letting other tasks run.
-
-        Raises:
-            AnswerCutError: The client read the previous pieces too slowly.
+        """Return the next piece, after letting other tasks run. Raises AnswerCutError: the client read the
+        previous pieces too slowly.
         """
         await trio.lowlevel.checkpoint()
         if trio.current_time() - self._began > GRACE + self._sent / LEAST_RATE:

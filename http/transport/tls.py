@@ -29,7 +29,6 @@ class TlsStream(SocketStream):
 
     Args:
         stream: Accepted stream; this object takes ownership of its socket.
-        send_timeout: Time limit as for a plain socket.
     """
 
     scheme = "https"
@@ -81,10 +80,8 @@ class TlsStream(SocketStream):
         super().send_eof()
 
     async def _retry(self, step: Callable[[], T]) -> T:
-        """Return the result of a step of TLS once the client has sent enough for it.
-
-        Raises:
-            trio.BrokenResourceError: The client does not speak TLS, or is gone.
+        """Return the result of a step of TLS once the client has sent enough for it. Raises
+        trio.BrokenResourceError: the client does not speak TLS, or is gone.
         """
         while True:
             try:
@@ -116,11 +113,8 @@ log = get_logger(actor="http")
 
 
 class Certificates:
-    """The certificate of new connections, which can change while the server runs.
-
-    Raises:
-        OSError: A file cannot be read, or its content does not fit (`ssl.SSLError`).
-        ValueError: The key needs a password.
+    """The certificate of new connections, which can change while the server runs. Raises OSError: A file
+    cannot be read, or its content does not fit (`ssl.SSLError`). Raises ValueError: the key needs a password.
     """
 
     def __init__(self, settings: Settings) -> None:

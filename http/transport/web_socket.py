@@ -186,10 +186,8 @@ _PAID_BYTES = 64  # Bytes of payload that pay for a frame
 
 
 class FrameBudget:
-    """Counts the frames of one socket; each payload byte and each second pay for some.
-
-    Args:
-        clock: Clock in seconds.
+    """Counts the frames of one socket; each payload byte and each second pay for some. `clock`: clock in
+    seconds.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:

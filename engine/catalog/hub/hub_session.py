@@ -28,10 +28,8 @@ class UnboundedAnswerError(Exception):
 
 
 class _Bounds:
-    """The bytes and the time that one session may still take.
-
-    Args:
-        source: Address of the hub, the only one that may get the user's token.
+    """The bytes and the time that one session may still take. `source`: address of the hub, the only one that
+    may get the user's token.
     """
 
     def __init__(self, seconds: float, source: str) -> None:
@@ -49,10 +47,8 @@ class _Bounds:
             raise UnboundedAnswerError("the hub's answer does not end")
 
     def check_address(self, url: httpx2.URL, *, has_token: bool) -> None:
-        """Refuse an address of another server, unless a redirect without the token leads there.
-
-        Raises:
-            UnboundedAnswerError: The library would send the token along to the next page of a list.
+        """Refuse an address of another server, unless a redirect without the token leads there. Raises
+        UnboundedAnswerError: the library would send the token along to the next page of a list.
         """
         if _origin(url) != self._hub and (has_token or not self.is_redirected):
             raise UnboundedAnswerError(f"the hub's list goes on at another server, '{url.host[:100]}'")
@@ -82,13 +78,8 @@ _bounds: ContextVar[_Bounds | None] = ContextVar("greenroom_hub_bounds", default
 
 @contextmanager
 def bounded_session(seconds: float, source: str) -> Iterator[None]:
-    """Bound what this thread reads through the hub library until the context ends.
-
-    Args:
-        seconds: Time after which no further byte is read.
-
-    Raises:
-        OfflineModeIsEnabled: The user forbids it.
+    """Bound what this thread reads through the hub library until the context ends. `seconds`: time after
+    which no further byte is read. Raises OfflineModeIsEnabled: the user forbids it.
     """
     if constants.is_offline_mode():
         raise OfflineModeIsEnabled

@@ -35,7 +35,6 @@ class Removal:
     """A model that is to be deleted.
 
     Args:
-        folder: Its folder: a repository of the cache, or a folder in a folder of models.
         nbytes: Bytes of disk that it takes.
         revision: Branch, tag or commit of which alone the files are deleted; None for the whole model.
         cache: Cache of the hub that it lies in; None for a folder of models.
@@ -48,10 +47,8 @@ class Removal:
     cache: Path | None = None
 
     def claim(self) -> AbstractContextManager[object]:
-        """Keep all processes from fetching the model until the context ends.
-
-        Raises:
-            ProblemError: 409 if one fetches or deletes it now, 503 if the disk refuses.
+        """Keep all processes from fetching the model until the context ends. Raises ProblemError: 409 if one
+        fetches or deletes it now, 503 if the disk refuses.
         """
         if self.cache is None:
             return nullcontext()
@@ -67,11 +64,8 @@ class Removal:
         return lock
 
     def remove(self) -> int:
-        """Delete the files, and return the bytes of disk that are free again.
-
-        Raises:
-            ProblemError: 404 if there is no such revision, 403 if its files lie elsewhere, 503 if the disk
-                refuses.
+        """Delete the files, and return the bytes of disk that are free again. Raises ProblemError: 404 if
+        there is no such revision, 403 if its files lie elsewhere, 503 if the disk refuses.
         """
         try:
             if self.revision is not None:
@@ -94,7 +88,6 @@ def plan_removal(
     Args:
         model: Its own id, or `ID@REVISION` for a model of the cache.
         folder: Its folder by the catalog; None if the catalog does not list it.
-        model_dirs: The operator's folders of models.
 
     Raises:
         ProblemError: 404 if there is nothing to delete; 403 if it lies elsewhere.
@@ -122,7 +115,6 @@ def plan_listed_removal(name: str, found: ListedModel | Problem, model_dirs: Seq
 
     Args:
         name: Its own id, or `ID@REVISION` for a model of the cache.
-        found: Meaning of the id in the catalog.
 
     Raises:
         ProblemError: 400 if it is another name of a model; see `plan_removal`.

@@ -41,12 +41,7 @@ class RemoteFile:
 
 @attrs.frozen
 class Repository:
-    """A model's repository at one commit.
-
-    Args:
-        revision: Branch, tag or commit that was asked for.
-        commit: Commit that it means, in hexadecimal digits.
-    """
+    """A model's repository at one commit. `revision`: branch, tag or commit that was asked for."""
 
     hub_id: str
     revision: str
@@ -90,11 +85,8 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def read_repository(hub_id: str, revision: str = "main") -> Repository:
-    """Return a repository as the hub lists it now; blocks.
-
-    Raises:
-        ProblemError: 404 `model_not_found` if the hub has no such model; 503 `load_failed` if it does not
-            answer, or lists files that no snapshot can hold.
+    """Return a repository as the hub lists it now; blocks. Raises ProblemError (404 `model_not_found`) if the
+    hub has no such model; 503 `load_failed` if it does not answer, or lists files that no snapshot can hold.
     """
     from huggingface_hub import HfApi
 
@@ -116,16 +108,14 @@ def read_repository(hub_id: str, revision: str = "main") -> Repository:
 
 
 def download_failed(hub_id: str, reason: str) -> Problem:
-    """Return the problem of a download that failed. `reason`: A clause without a full stop."""
+    """Return the problem of a download that failed. `reason`: a clause without a full stop."""
     detail = f"The model '{hub_id}' could not be downloaded: {reason}"
     return Problem(503, "load_failed", detail, retry_after=30)
 
 
 def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
-    """Return the files among a tree's entries.
-
-    Raises:
-        ValueError: A name leaves the snapshot, a hash is none, or there are too many files.
+    """Return the files among a tree's entries. Raises ValueError: A name leaves the snapshot, a hash is none,
+    or there are too many files.
     """
     files: dict[str, RemoteFile] = {}
     for entry in entries:
@@ -155,10 +145,8 @@ def _files(entries: Iterable[Any]) -> tuple[RemoteFile, ...]:
 
 
 def check_path(path: str) -> None:
-    """Check that a file's name within a repository cannot leave the snapshot's folder.
-
-    Raises:
-        ValueError: One clause.
+    """Check that a file's name within a repository cannot leave the snapshot's folder. Raises ValueError: one
+    clause.
     """
     parts = path.split("/")
     if any(part in ("", ".", "..") or not _PART.fullmatch(part) for part in parts) or len(path) > 1_000:
@@ -209,10 +197,8 @@ def is_unknown(error: Exception) -> bool:
 
 
 def describe_refusal(status: int, source: str) -> str:
-    """Return the reason of a download that the hub does not allow, as a clause without a full stop.
-
-    Args:
-        status: 401 or 403.
+    """Return the reason of a download that the hub does not allow, as a clause without a full stop. `status`:
+    401 or 403.
     """
     if status == 403:
         return f"its terms have to be accepted at {source}, and HF_TOKEN must be a token of who did"
@@ -229,10 +215,8 @@ SEARCH_SECONDS = 30.0  # Time limit of a search
 
 
 def search_hub(words: str, limit: int) -> tuple[FoundModel, ...]:
-    """Return the models of MLX's library whose ids match words, the most downloaded first; blocks.
-
-    Raises:
-        ProblemError: 503 `search_failed`.
+    """Return the models of MLX's library whose ids match words, the most downloaded first; blocks. Raises
+    ProblemError (503 `search_failed`).
     """
     from huggingface_hub.utils import get_session, hf_raise_for_status
 

@@ -64,9 +64,7 @@ class SnapshotFolder:
 
     def draw_outline(self, metadata: Iterable[RemoteFile]) -> None:
         """Make the folder by which the model's kind is detected: metadata, and empty files for the others.
-
-        Raises:
-            OSError: The disk refuses, or one name is a file and a folder.
+        Raises OSError: the disk refuses, or one name is a file and a folder.
         """
         self.erase_outline()
         known = {file.path for file in metadata}
@@ -95,9 +93,7 @@ class SnapshotFolder:
 
     def link(self, files: Iterable[RemoteFile]) -> Path:
         """Link the files into the snapshot, and point the revision to it; return the snapshot's folder.
-
-        Raises:
-            OSError: The disk refuses.
+        Raises OSError: the disk refuses.
         """
         for file in sorted(files, key=lambda file: file.path == _LAST):
             place = self.folder / file.path
@@ -155,13 +151,8 @@ class PartFile:
         return self.have == self.file.size
 
     def open(self, checkpoint: Callable[[], None] = lambda: None) -> None:
-        """Open the part, or begin one, and hash what is there.
-
-        Args:
-            checkpoint: Function that is called between pieces; it may raise, to end the reading.
-
-        Raises:
-            OSError: The disk refuses.
+        """Open the part, or begin one, and hash what is there. `checkpoint`: function that is called between
+        pieces; it may raise, to end the reading. Raises OSError: the disk refuses.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -197,10 +188,8 @@ class PartFile:
         self.have, self.resumed = 0, False
 
     def finish(self) -> bool:
-        """Make the whole file a blob if its hash is right; return whether it is.
-
-        Raises:
-            OSError: The disk refuses.
+        """Make the whole file a blob if its hash is right; return whether it is. Raises OSError: the disk
+        refuses.
         """
         assert self._descriptor is not None
         if self._hash.hexdigest() != self.file.digest:
@@ -242,11 +231,8 @@ class RepositoryLock:
         self._descriptors: list[int] = []
 
     def try_to_fetch(self) -> bool:
-        """Take the lock for a fetch; return False while another fetch has it.
-
-        Raises:
-            ProblemError: 409: the model is being deleted.
-            OSError: The file of the lock cannot be made.
+        """Take the lock for a fetch; return False while another fetch has it. Raises ProblemError: 409: the
+        model is being deleted. Raises OSError: the file of the lock cannot be made.
         """
         if self._take(self._owned, fcntl.LOCK_EX | fcntl.LOCK_NB):
             return True
@@ -255,11 +241,8 @@ class RepositoryLock:
         return False
 
     def delete(self) -> None:
-        """Take the lock for a deletion.
-
-        Raises:
-            ProblemError: 409: the model is being fetched, or deleted already.
-            OSError: The file of the lock cannot be made.
+        """Take the lock for a deletion. Raises ProblemError: 409: the model is being fetched, or deleted
+        already. Raises OSError: the file of the lock cannot be made.
         """
         if not self._take(self._owned, fcntl.LOCK_EX | fcntl.LOCK_NB):
             problem = being_deleted if self._is_deleting() else being_fetched
@@ -362,10 +345,8 @@ def weight_files(
 
 
 def _check_text_model(repository: Repository, outline: Path, files: Sequence[RemoteFile]) -> None:
-    """Check what a model with a tokenizer must have to count as complete.
-
-    Raises:
-        ProblemError: 503 `load_failed`.
+    """Check what a model with a tokenizer must have to count as complete. Raises ProblemError: 503
+    `load_failed`.
     """
     name, names = repository.hub_id, {file.path for file in repository.files}
     if not files:

@@ -35,8 +35,6 @@ class SpeechAbilities:
     """The options that one model supports.
 
     Args:
-        architecture: The library's name of the architecture.
-        voices: Names of the voices in the model's folder.
         listed_voices: True if there are no other voices than these.
         takes_voice: True if the model takes a voice at all.
         own_speed: True if the model implements the speed itself.
@@ -112,10 +110,8 @@ def library_name(architecture: str) -> str:
 
 
 def import_architecture(architecture: str, model: str) -> tuple[str, ModuleType]:
-    """Return mlx-audio's name of an architecture and its module.
-
-    Raises:
-        ProblemError: 501: a required library is missing; 503: the architecture is not supported.
+    """Return mlx-audio's name of an architecture and its module. Raises ProblemError: 501: a required library
+    is missing; 503: the architecture is not supported.
     """
     try:
         name = library_name(architecture)
@@ -176,7 +172,6 @@ def kokoro_language(model: str, language: str | None, voice: str) -> str:
     """Return the library's language code: the client's, or else that of the voice.
 
     Args:
-        model: The model's name, for errors.
         language: ISO 639-1 code, or the library's own letter.
 
     Raises:
@@ -207,11 +202,8 @@ def _check_libraries(model: str, language: _Language) -> None:
 
 
 def kokoro_voice(language: str, voices: tuple[str, ...]) -> str:
-    """Return the default voice for a language: one that speaks it, if there is one.
-
-    Args:
-        language: The library's code.
-        voices: Names of the model's voices; not empty.
+    """Return the default voice for a language: one that speaks it, if there is one. `voices`: names of the
+    model's voices; not empty.
     """
     if language == "a" and _FAVORITE in voices:
         return _FAVORITE
@@ -219,10 +211,8 @@ def kokoro_voice(language: str, voices: tuple[str, ...]) -> str:
 
 
 def check_speech_weights(folder: Path) -> None:
-    """Check that the weight files are complete: a truncated one can crash the process.
-
-    Raises:
-        ValueError: One sentence that names the file and the fault.
+    """Check that the weight files are complete: a truncated one can crash the process. Raises ValueError: one
+    sentence that names the file and the fault.
     """
     check_folder(folder)
     files = sorted(folder.glob("*.safetensors"))

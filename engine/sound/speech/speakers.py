@@ -165,11 +165,8 @@ class PocketSpeaker:
 
 
 def resample(samples: Samples, rate: int, wanted: int) -> Samples:
-    """Return samples at another rate.
-
-    Args:
-        rate: Sample rate of `samples` in Hz.
-        wanted: Target sample rate in Hz.
+    """Return samples at another rate. `rate`: sample rate of `samples` in Hz; `wanted`: target sample rate in
+    Hz.
     """
     if rate == wanted:
         return samples
@@ -181,11 +178,8 @@ def resample(samples: Samples, rate: int, wanted: int) -> Samples:
 
 @attrs.frozen(eq=False)
 class Spoken:
-    """A chunk of speech.
-
-    Args:
-        prompt_tokens: Number of prompt tokens read for it, beyond those of earlier chunks.
-        tokens: Number of tokens generated, if the model generates one by one.
+    """A chunk of speech. `prompt_tokens`: number of prompt tokens read for it, beyond those of earlier
+    chunks; `tokens`: number of tokens generated, if the model generates one by one.
     """
 
     samples: Samples = attrs.field(repr=False)
@@ -201,10 +195,8 @@ class Speaker(Protocol):
         """Sample rate in Hz."""
 
     def speak(self, piece: str, prepared: PreparedSpeech) -> Iterator[Spoken]:
-        """Yield the audio of a piece of text, computed on demand.
-
-        Raises:
-            ProblemError: The piece cannot be spoken with these options.
+        """Yield the audio of a piece of text, computed on demand. Raises ProblemError: the piece cannot be
+        spoken with these options.
         """
 
 

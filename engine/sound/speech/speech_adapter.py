@@ -43,10 +43,8 @@ class SpeechAdapter:
         self._abilities = abilities
 
     def prepare_input(self, request: InferenceRequest) -> PreparedSpeech:
-        """Run `prepare_in_steps` to its end.
-
-        Raises:
-            ProblemError: 400 that names the field; 501: a library for the text's language is missing.
+        """Run `prepare_in_steps` to its end. Raises ProblemError: 400 that names the field; 501: a library
+        for the text's language is missing.
         """
         return run_to_end(self.prepare_in_steps(request))
 
@@ -135,10 +133,8 @@ class SpeechAdapter:
 
 
 def read_reference(path: str, client: str = "") -> PreparationSteps[Samples]:
-    """Return the samples of an uploaded file, at `REFERENCE_RATE`; yields while it decodes.
-
-    Raises:
-        ProblemError: 400: it is not audio, or is too long or too short; 503: too many decoders hang.
+    """Return the samples of an uploaded file, at `REFERENCE_RATE`; yields while it decodes. Raises
+    ProblemError: 400: it is not audio, or is too long or too short; 503: too many decoders hang.
     """
     most = _LONGEST_SECONDS * REFERENCE_RATE
     samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, _REFERENCE, client)).samples
@@ -224,15 +220,8 @@ def leaves_choice(voice: str | None, abilities: SpeechAbilities) -> bool:
 def choose_voice(
     model: str, abilities: SpeechAbilities, voice: str | None, *, imitates: bool, request_id: str = ""
 ) -> str | None:
-    """Return the voice to pass to the library; None for the model's default.
-
-    Args:
-        model: The model's id, for errors.
-        imitates: True if the request clones the voice of a recording.
-        request_id: The request's id, for the log.
-
-    Raises:
-        ProblemError: 400: the model has no such voice.
+    """Return the voice to pass to the library; None for the model's default. `imitates`: True if the request
+    clones the voice of a recording. Raises ProblemError: 400: the model has no such voice.
     """
     if leaves_choice(voice, abilities):
         if abilities.listed_voices and not abilities.voices and not imitates:
@@ -255,10 +244,8 @@ def choose_voice(
 
 
 def checked_name(name: str, param: str) -> str:
-    """Return a name that is safe to pass to a library: never a path or an address.
-
-    Raises:
-        ProblemError: 400 that names the field.
+    """Return a name that is safe to pass to a library: never a path or an address. Raises ProblemError: 400
+    that names the field.
     """
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
         raise invalid(f"`{param}` is no valid name: use letters, digits, '-', '_' and spaces.", param)

@@ -48,7 +48,6 @@ class SpeechEngine(SoundEngine[Speaker, Utterance]):
     Models may keep their decoder's state on the model object, so one piece is in progress at a time.
 
     Args:
-        folder: The model's folder, for errors.
         share: The model's share of the memory account, charged with the weights.
         transient: Memory that speaking takes in bytes, without the weights.
         clock: Clock in seconds, of any origin.
@@ -123,10 +122,8 @@ Below it, the estimate is the size of the weights (measured: Kokoro 1.5 times, P
 
 
 def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> SpeechAdapter:
-    """Return the adapter that prepares a model's requests.
-
-    Raises:
-        ProblemError: 501: a library is missing; 503: the architecture is not supported.
+    """Return the adapter that prepares a model's requests. Raises ProblemError: 501: a library is missing;
+    503: the architecture is not supported.
     """
     with named_failures(folder, model), offline():
         return SpeechAdapter(model, find_abilities(folder, record.architecture))
@@ -176,11 +173,7 @@ _NAMED_TOKENIZER = frozenset({"llama", "outetts"})
 
 
 def load_speaking_model(folder: Path, architecture: str) -> Any:
-    """Return the library's model, with the architecture given: the library would guess it from the path.
-
-    Args:
-        architecture: The library's name of the architecture.
-    """
+    """Return the library's model, with the architecture given: the library would guess it from the path."""
     download_codec(architecture)
     if architecture in _NAMED_TOKENIZER:
         return _load_with_own_tokenizer(folder, architecture)
@@ -212,9 +205,7 @@ _NAMED = {"outetts": "mlx-community/dac-speech-24khz-1.5kbps"}
 
 def download_codec(architecture: str) -> Path | None:
     """Return the folder of the codec that an architecture loads later, after a download; None if it has none.
-
-    Raises:
-        huggingface_hub.errors.LocalEntryNotFoundError: It is not in the cache, and there is no network.
+    Raises huggingface_hub.errors.LocalEntryNotFoundError: it is not in the cache, and there is no network.
     """
     if (codec := _NAMED.get(architecture)) is None:
         return None
@@ -233,11 +224,7 @@ def codec_bytes(model: Any, architecture: str) -> int:
 
 
 def forget_codecs(code: type[Any]) -> None:
-    """Remove a model's code from the imported modules, so that its codecs can be freed.
-
-    Args:
-        code: The library's class of the model.
-    """
+    """Remove a model's code from the imported modules, so that its codecs can be freed."""
     for module in _modules(code):
         if any(_codecs_of(module)):
             package = module.__name__.rpartition(".")[0]

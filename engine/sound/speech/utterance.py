@@ -226,10 +226,8 @@ FADE_SECONDS = 0.005
 
 
 class ChunkJoiner:
-    """Joins pieces that arrive in chunks; start and end of the whole speech are not faded.
-
-    Args:
-        rate: Sample rate in Hz.
+    """Joins pieces that arrive in chunks; start and end of the whole speech are not faded. `rate`: sample
+    rate in Hz.
     """
 
     def __init__(self, rate: int) -> None:
@@ -268,10 +266,8 @@ _HELD_OF_LEAD = 0.25
 
 
 class PlaybackBuffer:
-    """Decides when to send the next samples; every delivery takes the GIL from the model.
-
-    Args:
-        clock: Monotonic clock in seconds.
+    """Decides when to send the next samples; every delivery takes the GIL from the model. `clock`: monotonic
+    clock in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

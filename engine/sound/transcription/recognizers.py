@@ -29,7 +29,6 @@ class WindowResult:
     """The transcript of a window.
 
     Args:
-        segments: Segments, with times from the recording's beginning.
         samples: Number of samples transcribed; the rest is transcribed again in the next window.
         generated: Number of tokens generated.
         language: Spoken language as ISO 639-1 code; None if the model does not detect it.
@@ -67,10 +66,8 @@ class Recognizer(Protocol):
         """Return the approximate memory of a window's computation in bytes."""
 
     def listen(self, asked: TranscriptionInput, memory: object = None) -> DecodingSession:
-        """Start or continue a recording.
-
-        Args:
-            memory: State of the session that transcribed its windows so far, in another engine of the model.
+        """Start or continue a recording. `memory`: state of the session that transcribed its windows so far,
+        in another engine of the model.
         """
 
 
@@ -81,11 +78,8 @@ _WINDOW_SECONDS = 20.0
 
 
 class SinglePassRecognizer:
-    """Transcribes with a model of mlx-audio through its own `generate`.
-
-    Args:
-        model: mlx-audio's model, with its weights in memory.
-        architecture: The library's name of the architecture.
+    """Transcribes with a model of mlx-audio through its own `generate`. `model`: mlx-audio's model, with its
+    weights in memory.
     """
 
     window_seconds = _WINDOW_SECONDS
@@ -144,11 +138,8 @@ class SinglePassSession:
         """Always None: there is no state."""
 
     def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
-        """Transcribe a window.
-
-        Raises:
-            ProblemError: 400: the model's code rejects the language or the audio; 503: it needs files that
-                are missing.
+        """Transcribe a window. Raises ProblemError: 400: the model's code rejects the language or the audio;
+        503: it needs files that are missing.
         """
         yield
         try:

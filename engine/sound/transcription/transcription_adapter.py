@@ -48,10 +48,8 @@ class TranscriptionAdapter:
         return run_to_end(self.prepare_in_steps(request))
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedTranscription]:
-        """Check a request and its audio file; yields while the file is opened.
-
-        Raises:
-            ProblemError: The request cannot be answered.
+        """Check a request and its audio file; yields while the file is opened. Raises ProblemError: the
+        request cannot be answered.
         """
         asked = request.input
         if not isinstance(asked, TranscriptionInput):
@@ -83,10 +81,8 @@ class TranscriptionAdapter:
 
 
 def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecord) -> TranscriptionAdapter:
-    """Return a model's adapter; needs no weights.
-
-    Raises:
-        ProblemError: 501: the architecture is not served, or a package is missing.
+    """Return a model's adapter; needs no weights. Raises ProblemError: 501: the architecture is not served,
+    or a package is missing.
     """
     if record.architecture == "whisper":
         config = read_optional(folder / "config.json")
@@ -193,12 +189,7 @@ def library_name(architecture: str) -> str:
 
 @attrs.frozen
 class PreparedTranscription(SingleAnswerInput):
-    """The engine's input for one recording.
-
-    Args:
-        asked: The request, with the language in the model's form.
-        facts: The recording's metadata.
-    """
+    """The engine's input for one recording. `asked`: the request, with the language in the model's form."""
 
     asked: TranscriptionInput
     facts: AudioFacts

@@ -90,10 +90,8 @@ class RunningTranscription:
         return self._began is not None
 
     def advance(self, recognizer: Recognizer, clock: TimeBudget) -> list[InferenceEvent]:
-        """Compute one step, and return its events; the last event is Finished.
-
-        Raises:
-            ProblemError: The recording cannot be decoded, or too many decoders hang.
+        """Compute one step, and return its events; the last event is Finished. Raises ProblemError: the
+        recording cannot be decoded, or too many decoders hang.
         """
         if self._began is None:
             self._began = time.perf_counter()
@@ -208,7 +206,6 @@ class TranscriptionEngine(SoundEngine[Recognizer, RunningTranscription]):
     a short one.
 
     Args:
-        share: The model's share of the memory account.
         clock: Clock in seconds, of any origin.
     """
 
@@ -247,11 +244,8 @@ _CONTEXTS = ("n_audio_ctx", "n_text_ctx", "max_source_positions", "max_target_po
 
 
 def open_transcription_engine(load: ModelLoad) -> TranscriptionEngine:
-    """Load a model's weights and its engine, confined to this thread.
-
-    Raises:
-        ProblemError: 503 `load_failed`; 507: there is not enough memory for the weights.
-        LoadAbandonedError: The load was abandoned.
+    """Load a model's weights and its engine, confined to this thread. Raises ProblemError (503 `load_failed`,
+    507 without memory for the weights). Raises LoadAbandonedError: it was abandoned.
     """
     with load.open_share() as (share, charge):
         use_device(load.settings)
@@ -297,10 +291,8 @@ def _cast(model: Any, settings: Settings) -> None:
 
 
 def _check_context(folder: Path) -> None:
-    """Check Whisper's stated positions: building it computes a mask of their square.
-
-    Raises:
-        ValueError: One sentence with the field and its limit.
+    """Check Whisper's stated positions: building it computes a mask of their square. Raises ValueError: one
+    sentence with the field and its limit.
     """
     config = read_optional(folder / "config.json")
     for field in _CONTEXTS:

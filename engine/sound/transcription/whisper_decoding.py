@@ -185,7 +185,6 @@ class WrittenTokens:
     Args:
         last: The last token; None if there is none.
         pair_complete: True if the token before it was a time stamp, or does not exist.
-        timestamp: The last time stamp.
     """
 
     last: mx.array | None
@@ -290,10 +289,8 @@ class WhisperVocabulary:
 
 
 def make_vocabulary(model: Any) -> WhisperVocabulary:
-    """Return the vocabulary of a Whisper model of mlx-audio.
-
-    Raises:
-        ValueError: The folder has no tokenizer, or not a Whisper one.
+    """Return the vocabulary of a Whisper model of mlx-audio. Raises ValueError: the folder has no tokenizer,
+    or not a Whisper one.
     """
     from mlx_audio.stt.models.whisper.decoding import get_suppress_tokens
 

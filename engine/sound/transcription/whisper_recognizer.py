@@ -41,13 +41,8 @@ _RESET_TEMPERATURE = 0.5  # Temperature above which a transcript is not used as 
 
 
 class WhisperRecognizer:
-    """Transcribes with a Whisper model of mlx-audio.
-
-    Args:
-        model: mlx-audio's model, with its weights in memory.
-
-    Raises:
-        ValueError: Its tokenizer is missing or not Whisper's.
+    """Transcribes with a Whisper model of mlx-audio. `model`: mlx-audio's model, with its weights in memory.
+    Raises ValueError: its tokenizer is missing or not Whisper's.
     """
 
     rate = RATE
@@ -75,11 +70,8 @@ class WhisperRecognizer:
 
 @attrs.define
 class _Memory:
-    """State carried from window to window of a recording.
-
-    Args:
-        language: Spoken language; None until it is detected.
-        context: Tokens of the previous text, or of the prompt.
+    """State carried from window to window of a recording. `language`: spoken language; None until it is
+    detected; `context`: tokens of the previous text, or of the prompt.
     """
 
     language: str | None

@@ -42,11 +42,8 @@ def find_words(
     frames: int,
     clock: TimeBudget,
 ) -> Generator[None, None, list[tuple[Word, ...]]]:
-    """Return each segment's words, with times from the window's beginning.
-
-    Args:
-        beginning: Control tokens of the language and task of the transcript.
-        frames: Length of the window's audio, in frames of 10 ms.
+    """Return each segment's words, with times from the window's beginning. `beginning`: control tokens of the
+    language and task of the transcript; `frames`: length of the window's audio, in frames of 10 ms.
     """
     end = decoder.vocabulary.end
     texts = [[token for token in segment.tokens if token < end] for segment in segments]
@@ -150,10 +147,8 @@ _MEDIAN_WIDTH = 7
 
 
 def normalize(weights: Matrix) -> Matrix:
-    """Return attention standardized over tokens and median-filtered over positions.
-
-    Args:
-        weights: Attention of one head, `[tokens, positions]`.
+    """Return attention standardized over tokens and median-filtered over positions. `weights`: attention of
+    one head, `[tokens, positions]`.
     """
     spread = weights.std(axis=-2, keepdims=True)
     normalized = (weights - weights.mean(axis=-2, keepdims=True)) / np.where(spread > 0, spread, 1)
@@ -161,10 +156,8 @@ def normalize(weights: Matrix) -> Matrix:
 
 
 def token_times(attention: Matrix) -> NDArray[np.intp]:
-    """Return the audio position at which each token begins, `[tokens]`.
-
-    Args:
-        attention: The mean over heads, normalized, `[tokens, positions]`.
+    """Return the audio position at which each token begins, `[tokens]`. `attention`: the mean over heads,
+    normalized, `[tokens, positions]`.
     """
     tokens, positions = _cheapest_path(-attention)
     begins: NDArray[np.intp] = positions[np.concatenate([[True], np.diff(tokens) > 0])]
@@ -233,11 +226,8 @@ _SPARSE_TOKENS = 1.0
 
 @attrs.frozen
 class TimedTokens:
-    """A segment's tokens and times.
-
-    Args:
-        start: Start in seconds from the window's beginning.
-        end: End in seconds from the window's beginning.
+    """A segment's tokens and times. `start`: start in seconds from the window's beginning; `end`: end in
+    seconds from the window's beginning.
     """
 
     tokens: tuple[int, ...]
@@ -247,11 +237,8 @@ class TimedTokens:
 
 @attrs.frozen
 class SplitWindow:
-    """A window's segments.
-
-    Args:
-        frames: Length of the transcribed part, in frames of 10 ms.
-        is_whole: True if the window was transcribed to its end.
+    """A window's segments. `frames`: length of the transcribed part, in frames of 10 ms; `is_whole`: True if
+    the window was transcribed to its end.
     """
 
     segments: tuple[TimedTokens, ...]
@@ -261,10 +248,7 @@ class SplitWindow:
 
 def split_window(tokens: Sequence[int], first_timestamp: int, frames: int) -> SplitWindow:
     """Split a window's tokens at pairs of time stamps: one segment's end and the next one's start.
-
-    Args:
-        first_timestamp: Id of the token `<|0.00|>`.
-        frames: Length of the window, in frames of 10 ms.
+    `first_timestamp`: id of the token `<|0.00|>`; `frames`: length of the window, in frames of 10 ms.
     """
     stamps = [token >= first_timestamp for token in tokens]
     seconds = frames / 100

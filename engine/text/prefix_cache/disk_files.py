@@ -44,11 +44,8 @@ class BadFileError(Exception):
 
 @attrs.frozen(eq=False)
 class HostTensor:
-    """Data of an array outside MLX, which has dtypes that NumPy lacks.
-
-    Args:
-        dtype: MLX's name of the dtype.
-        words: NumPy array of the same shape, with the same bits as unsigned integers.
+    """Data of an array outside MLX, which has dtypes that NumPy lacks. `words`: numPy array of the same
+    shape, with the same bits as unsigned integers.
     """
 
     dtype: str
@@ -132,11 +129,8 @@ def read_block(path: Path, fingerprint: str) -> CacheBlock:
 
 
 def read_tensors(path: Path, fingerprint: str) -> HostTensors:
-    """Return a file's tensors after verifying its checksum.
-
-    Raises:
-        BadFileError: The file cannot be used.
-        OSError: The file cannot be read.
+    """Return a file's tensors after verifying its checksum. Raises BadFileError: the file cannot be used.
+    Raises OSError: the file cannot be read.
     """
     return _read(path, fingerprint, tensors=True)[1]
 
@@ -207,10 +201,8 @@ free.
 
 
 class DiskIsLowError(Exception):
-    """Error if writing a file would leave too little free disk space; nothing was written.
-
-    Args:
-        evicted: Names of this model's files that were evicted in vain.
+    """Error if writing a file would leave too little free disk space; nothing was written. `evicted`: names
+    of this model's files that were evicted in vain.
     """
 
     def __init__(self, evicted: list[str]) -> None:
@@ -251,10 +243,8 @@ class DiskFolder:
         self._unlisted = limit
 
     def scan(self) -> Iterator[CacheBlock]:
-        """Yield the descriptions of all usable files of this model; remove unusable ones.
-
-        Raises:
-            OSError: The folder cannot be created.
+        """Yield the descriptions of all usable files of this model; remove unusable ones. Raises OSError: the
+        folder cannot be created.
         """
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._make_room(0)
@@ -267,11 +257,8 @@ class DiskFolder:
                         self._discard(path, error)
 
     def read(self, name: str) -> HostTensors:
-        """Return a file's tensors.
-
-        Raises:
-            BadFileError: The file is unusable and has been removed.
-            OSError: The file is missing or cannot be read.
+        """Return a file's tensors. Raises BadFileError: the file is unusable and has been removed. Raises
+        OSError: the file is missing or cannot be read.
         """
         try:
             return read_tensors(self._home / name, self._fingerprint)

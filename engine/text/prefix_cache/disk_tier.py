@@ -42,12 +42,8 @@ class DiskStatistics:
 
     Args:
         nbytes: Size of all models' files in bytes, as last counted.
-        files: Number of this model's readable files.
         skipped: Number of prefixes not written because the disk was too slow, too full or failing.
         hits: Number of prompts with a longer prefix on disk than in memory.
-        misses: Number of prompts without.
-        evictions: Number of files evicted to free space.
-        removed: Number of unusable files removed.
     """
 
     nbytes: int
@@ -65,7 +61,6 @@ class DiskTier:
 
     Args:
         root: The operator's folder, in which ours is created.
-        fingerprint: Fingerprint of everything that a cached prefix depends on.
         limit: Size limit of all models' files, in bytes.
         floor: Bytes to leave free on the disk.
     """
@@ -133,10 +128,8 @@ class DiskTier:
         self._offload.add(tree, tokens, stateful)
 
     def advance(self, *, idle: bool) -> None:
-        """Start pending writes, as far as the disk keeps up.
-
-        Raises:
-            RuntimeError: The device has failed, so that the data may be wrong.
+        """Start pending writes, as far as the disk keeps up. Raises RuntimeError: the device has failed, so
+        that the data may be wrong.
         """
         if self._offload.pending:
             self._offload.advance(_IDLE_TIMEOUT if idle else 0.0, idle=idle)
@@ -146,13 +139,8 @@ class DiskTier:
         self._offload.drop()
 
     def close(self, memory: MemoryTier, seconds: float) -> None:
-        """Write the remaining prefixes.
-
-        Args:
-            seconds: Timeout in seconds.
-
-        Raises:
-            RuntimeError: The device has failed; doubtful files are removed instead.
+        """Write the remaining prefixes. `seconds`: timeout in seconds. Raises RuntimeError: the device has
+        failed; doubtful files are removed instead.
         """
         self._reader.close(0.0)
         try:
@@ -213,9 +201,6 @@ def fingerprint(folder: Path, settings: Settings, model: Any) -> str:
     quantization change nearly all numbers of nearly all tensors. File sizes count; timestamps and paths do
     not, so a folder may be moved. Whoever patches single numbers in a large weight file by hand must clear
     the prefix folder.
-
-    Args:
-        model: Loaded model, for the classes of its layer caches.
 
     Raises:
         OSError: A file cannot be read.

@@ -39,8 +39,6 @@ class HostTier:
     A block that is restored whole moves back into MLX's memory, so it is never in memory twice.
 
     Args:
-        held: Host memory of all models, which any need may drop.
-        owner: Name of the model among them.
         stamp: Text that changes with everything that a cached prefix depends on.
         limit: Maximum bytes to hold.
     """
@@ -103,13 +101,8 @@ class HostTier:
         self._held.refuse(self._owner)
 
     def close(self, memory: MemoryTier, seconds: float) -> None:
-        """Move the most recently used prefixes into host memory.
-
-        Args:
-            seconds: Timeout in seconds.
-
-        Raises:
-            RuntimeError: The device has failed; all blocks are dropped.
+        """Move the most recently used prefixes into host memory. `seconds`: timeout in seconds. Raises
+        RuntimeError: the device has failed; all blocks are dropped.
         """
         try:
             synchronize_streams()
@@ -196,21 +189,14 @@ class StoredTier(Protocol):
         """Record that a prefix is in the memory tier."""
 
     def advance(self, *, idle: bool) -> None:
-        """Continue pending reads and writes of cache blocks, without blocking.
-
-        Raises:
-            RuntimeError: The device has failed, so that the data may be wrong.
+        """Continue pending reads and writes of cache blocks, without blocking. Raises RuntimeError: the
+        device has failed, so that the data may be wrong.
         """
 
     def drop(self) -> None:
         """Drop blocks that may be wrong after a failure, and store no more."""
 
     def close(self, memory: MemoryTier, seconds: float) -> None:
-        """Store the prefixes that are worth keeping, before the memory tier is cleared.
-
-        Args:
-            seconds: Timeout in seconds.
-
-        Raises:
-            RuntimeError: The device has failed; doubtful blocks are dropped instead.
+        """Store the prefixes that are worth keeping, before the memory tier is cleared. `seconds`: timeout in
+        seconds. Raises RuntimeError: the device has failed; doubtful blocks are dropped instead.
         """

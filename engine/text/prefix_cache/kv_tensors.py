@@ -237,11 +237,8 @@ def pack(layers: Sequence[Sequence[mx.array | None]]) -> list[mx.array]:
 def unpack(
     numbers: Sequence[Sequence[mx.array | None]], packed: Sequence[mx.array]
 ) -> Iterator[list[mx.array | None]]:
-    """Yield `QuantizedLayer.kv_tensors` of each layer, as views.
-
-    Args:
-        numbers: Quantized keys and values of each layer; None for an empty layer.
-        packed: Result of `pack`.
+    """Yield `QuantizedLayer.kv_tensors` of each layer, as views. `numbers`: quantized keys and values of each
+    layer; None for an empty layer; `packed`: result of `pack`.
     """
     stored = [(keys, values) for keys, values in numbers if keys is not None and values is not None]
     heads = [pair[part].shape[1] for part in (0, 1) for pair in stored for _ in range(_SMALL)]

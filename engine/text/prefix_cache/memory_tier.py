@@ -300,17 +300,13 @@ class RetentionPolicy:
 
     def value(self, node: Retained, used_at: int) -> int:
         """Return the value of a node, the time until which it is kept; the least valuable is evicted first.
-
-        Args:
-            used_at: Time of the last use of the node, or of its states.
+        `used_at`: time of the last use of the node, or of its states.
         """
         return used_at + (_CONTINUED_CREDIT if node.continued else _CREDIT) * node.end
 
     def newcomers(self, leaves: Iterable[Retained], budget: int) -> set[int]:
         """Return the ids of the latest leaves, which are evicted last, so that new prompts are cached at all.
-
-        Args:
-            budget: Maximum bytes of the whole cache.
+        `budget`: maximum bytes of the whole cache.
         """
         kept: set[int] = set()
         room = budget // _NEWCOMER_SHARE
@@ -339,7 +335,6 @@ class Node:
         states: States of all other layers after the last token; None without a checkpoint there.
         used_at: Time of the last read or write, as `RetentionPolicy` counts it.
         states_used_at: Time of the last use of `states`.
-        continued: Whether a later prompt has continued the prefix.
     """
 
     parent: Node | None
@@ -361,21 +356,16 @@ class Node:
 
 @attrs.frozen
 class Match:
-    """Cached part of a prompt.
-
-    Args:
-        path: Nodes from the first token on; the last one may match only in part.
-        length: Number of shared tokens.
+    """Cached part of a prompt. `path`: nodes from the first token on; the last one may match only in part;
+    `length`: number of shared tokens.
     """
 
     path: tuple[Node, ...]
     length: int
 
     def usable(self, stateful: bool) -> Match:
-        """Return the part from which a prompt can continue.
-
-        Args:
-            stateful: Whether the model has recurrent or rotating layers.
+        """Return the part from which a prompt can continue. `stateful`: whether the model has recurrent or
+        rotating layers.
         """
         if not stateful:
             return self

@@ -81,12 +81,7 @@ class Offload:
         return bool(self._pending) or self._writing is not None
 
     def add(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
-        """Queue a prefix to be written.
-
-        Args:
-            tokens: Token ids, packed into bytes.
-            stateful: Whether the model has recurrent or rotating layers.
-        """
+        """Queue a prefix to be written. `tokens`: token ids, packed into bytes."""
         failed = self._failures >= _MAX_FAILURES
         self.skipped += failed or len(self._pending) == _MAX_PENDING
         if not failed:

@@ -68,11 +68,7 @@ class PrefixCache:
         )
 
     def match(self, key: PrefixKey, tokens: GenericSequence[int], stateful: bool) -> CachedPrefix:
-        """Return the cached part of a prompt; its last token is never included.
-
-        Args:
-            stateful: Whether the model has recurrent or rotating layers.
-        """
+        """Return the cached part of a prompt; its last token is never included."""
         packed = pack(tokens[:-1])
         match = self.memory.match(key, packed)
         usable = match.usable(stateful).length
@@ -83,10 +79,8 @@ class PrefixCache:
     def restore(
         self, key: PrefixKey, tokens: GenericSequence[int], cache: Cache, room: int = 0
     ) -> Restoration:
-        """Return a restoration that fills an empty unbatched cache with the longest cached prefix.
-
-        Args:
-            room: Number of tokens to allocate memory for, if anything is restored.
+        """Return a restoration that fills an empty unbatched cache with the longest cached prefix. `room`:
+        number of tokens to allocate memory for, if anything is restored.
         """
         return Restoration(self._restore(key, pack(tokens[:-1]), cache, room))
 
@@ -108,7 +102,6 @@ class PrefixCache:
             min_tokens: Minimum number of new tokens worth a copy.
             unfinished: Whether more of the same prompt follows, so that neither states nor files are needed
                 yet.
-            continued: Whether the prompt continues an earlier one.
 
         Returns:
             Whether the prefix is cached now.
@@ -141,13 +134,8 @@ class PrefixCache:
         self.memory.clear()
 
     def close(self, seconds: float) -> None:
-        """Store prefixes for the next load, and release everything.
-
-        Args:
-            seconds: Timeout for storing, in seconds.
-
-        Raises:
-            RuntimeError: The device has failed; doubtful prefixes are discarded everywhere.
+        """Store prefixes for the next load, and release everything. `seconds`: timeout for storing, in
+        seconds. Raises RuntimeError: the device has failed; doubtful prefixes are discarded everywhere.
         """
         try:
             if self.stored is not None:
@@ -205,10 +193,8 @@ log = get_logger(__name__)
 
 
 class PrefixCacheClient:
-    """Interface between one model's sequences and the prefix cache.
-
-    Args:
-        model: Model; if None, or if its caches cannot be copied, nothing is cached.
+    """Interface between one model's sequences and the prefix cache. `model`: model; if None, or if its caches
+    cannot be copied, nothing is cached.
     """
 
     def __init__(self, model: Any, cache: PrefixCache | None) -> None:
@@ -234,10 +220,8 @@ class PrefixCacheClient:
         return 2 * self.match(sequence).usable >= len(sequence.prefill_tokens)
 
     def restore(self, sequence: Sequence, room: int) -> tuple[Cache, Restoration | None]:
-        """Return an empty unbatched cache and the restoration that fills it with the cached prefix.
-
-        Args:
-            room: Number of tokens to allocate memory for.
+        """Return an empty unbatched cache and the restoration that fills it with the cached prefix. `room`:
+        number of tokens to allocate memory for.
         """
         cache = caches.new_cache(self._model)
         if self._cache is None or sequence.key is None:
@@ -329,10 +313,8 @@ class PrefixCacheClient:
         *,
         unfinished: bool = False,
     ) -> None:
-        """Insert a prefix; log failures instead of failing the sequence.
-
-        Raises:
-            Exception: A device failure, here or in earlier work.
+        """Insert a prefix; log failures instead of failing the sequence. Raises Exception: A device failure,
+        here or in earlier work.
         """
         if self._cache is None or sequence.key is None:
             return

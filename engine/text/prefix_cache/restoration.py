@@ -54,18 +54,14 @@ class Restoration:
         return self.restored.tokens
 
     def is_waiting(self, seconds: float = 0.0) -> bool:
-        """Return whether it waits for the disk.
-
-        Args:
-            seconds: Maximum seconds to wait for the read before returning.
+        """Return whether it waits for the disk. `seconds`: maximum seconds to wait for the read before
+        returning.
         """
         return isinstance(self._next, Future) and not wait_for([self._next], seconds).done
 
     def advance(self, nbytes: float, *, force: bool = False) -> int:
-        """Make the copies that fit into `nbytes`; return the bytes copied.
-
-        Args:
-            force: Whether to make the first copy even if it is larger.
+        """Make the copies that fit into `nbytes`; return the bytes copied. `force`: whether to make the first
+        copy even if it is larger.
         """
         copied = 0
         while not self.is_done and not self.is_waiting():
@@ -153,10 +149,8 @@ def _copied(tensors: HostTensors, start: int, stop: int | None) -> Generator[int
 
 
 def _part(kv: LayerTensors, first: int, start: int, stop: int) -> LayerTensors:
-    """Return tokens `start` to `stop` of a layer's tensors, without a copy if these are all.
-
-    Args:
-        first: Position in the prompt of the tensors' first token.
+    """Return tokens `start` to `stop` of a layer's tensors, without a copy if these are all. `first`:
+    position in the prompt of the tensors' first token.
     """
     whole = start == first and all(array is None or array.shape[2] == stop - start for array in kv)
     return kv if whole else slice_kv(kv, start - first, stop - first)

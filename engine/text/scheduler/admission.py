@@ -39,9 +39,6 @@ log = get_logger(__name__)
 class Admission:
     """Admits requests to prefill, and prefilled sequences to batches, as far as memory allows.
 
-    Args:
-        max_rows: Maximum number of sequences that run at once.
-
     Attributes:
         preemption: Reserves the memory of the next decode step, and preempts sequences if it is short.
     """
@@ -310,10 +307,8 @@ class Preemption:
         self._batches.compact()
 
     def enqueue(self, entry: QueueEntry, *, counted: bool = True) -> None:
-        """Queue a sequence to be recomputed later.
-
-        Args:
-            counted: True to count and log it as a preemption; False if it waits to spare copies.
+        """Queue a sequence to be recomputed later. `counted`: True to count and log it as a preemption; False
+        if it waits to spare copies.
         """
         sequence = entry.sequence
         entry.preempt(self.max_reserved_tokens)
@@ -395,7 +390,6 @@ class QueueEntry:
 
     Args:
         tokens: Tokens per choice for which memory is reserved while it runs.
-        choices: Number of parallel samples that start with it.
         passed: Number of entries that have passed it since they fit into memory and it did not.
     """
 
@@ -447,11 +441,8 @@ class WaitingQueue:
         return chain(self._preempted, self._new)
 
     def peek(self, held: Holdings | None = None, passed: Collection[QueueEntry] = ()) -> QueueEntry | None:
-        """Return the next entry.
-
-        Args:
-            held: Rows that each client holds; None if all waiting entries fit, so that the order does not
-                matter.
+        """Return the next entry. `held`: rows that each client holds; None if all waiting entries fit, so
+        that the order does not matter.
         """
         waiting = [entry for entry in self if entry not in passed]
         if held is None or not waiting:

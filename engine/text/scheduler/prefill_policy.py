@@ -65,8 +65,6 @@ class PrefillPolicy:
 
         Args:
             decode_ms: Milliseconds of a decode step of the running batches; 0 if there are none.
-            waiting: Number of prompts not fully computed.
-            window: Whether the prompt arrived with all decoding sequences.
             pass_ms: Milliseconds of a decode step of one row; 0 if none was timed.
         """
         if not decode_ms:
@@ -77,9 +75,7 @@ class PrefillPolicy:
 
     def is_similar(self, remaining: int, longest: int) -> bool:
         """Return whether a prompt with `remaining` tokens left is short enough to join a batching window.
-
-        Args:
-            longest: Tokens of the longest prompt that opened the window.
+        `longest`: tokens of the longest prompt that opened the window.
         """
         return remaining <= _SIMILAR * longest
 
@@ -138,12 +134,7 @@ class PrefillPolicy:
 
 
 class PrefillPacing:
-    """Applies the policy to successive steps, of which some compute no prompt.
-
-    Args:
-        costs: Cost model, from which the size of chunks follows.
-        window: Batching window, in which chunks may be longer.
-    """
+    """Applies the policy to successive steps, of which some compute no prompt."""
 
     def __init__(self, policy: PrefillPolicy, costs: StepCosts, window: BatchingWindow) -> None:
         self._policy = policy
@@ -179,11 +170,8 @@ class PrefillPacing:
         return self._policy.budget(decode_ms, waiting, window=in_window, pass_ms=pass_ms)
 
     def chunk_tokens(self, budget: float, context: int) -> int:
-        """Return the size of the next chunk in tokens.
-
-        Args:
-            budget: Milliseconds left in this step.
-            context: Number of tokens before the chunk.
+        """Return the size of the next chunk in tokens. `budget`: milliseconds left in this step; `context`:
+        number of tokens before the chunk.
         """
         return self._policy.chunk_tokens(
             self._costs, budget, context, self._last_chunk, idle=self._long_chunks
@@ -199,9 +187,6 @@ class BatchingWindow:
 
     The first sequences of a burst start to decode when their prompts are computed. If the other prompts were
     prefilled in the short chunks that protect unrelated streams, the few would decode alone for a long time.
-
-    Args:
-        policy: Defines prompts of similar length.
     """
 
     def __init__(self, policy: PrefillPolicy) -> None:
@@ -211,11 +196,8 @@ class BatchingWindow:
         self._closes_at = 0.0
 
     def open(self, prefilled: PrefilledSequences, requests: Iterable[PrefillRequest], now: float) -> None:
-        """Open a window when the first sequences finish prefill on an idle engine.
-
-        Args:
-            requests: All requests whose prompts are not fully computed.
-            now: Current time in seconds; similar prompts that arrive within the window join it.
+        """Open a window when the first sequences finish prefill on an idle engine. `now`: current time in
+        seconds; similar prompts that arrive within the window join it.
         """
         self._longest = max(len(sequence.prefill_tokens) for sequence in prefilled.sequences)
         self._closes_at = now + self._policy.batching_window_ms / 1e3
@@ -241,9 +223,7 @@ class PrefillRequest:
 
     Args:
         cache: Unbatched KV cache; created when the first chunk is due.
-        restoration: Pending copy of a cached prefix into the cache.
         computed: Tokens in the cache, including pending restoration and the chunk in flight.
-        conversation: Key of the client's conversation.
         checkpoints: Token positions at which chunks must end.
         stored: Whether stored blocks must be read for the cached prefix.
         from_disk: Tokens of the restored prefix that were read from files.

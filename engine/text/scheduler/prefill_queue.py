@@ -219,10 +219,7 @@ class PrefillQueue:
 
 class Cobatching:
     """Chooses prompts that share a chunk: several only if all of their remaining tokens fit into it.
-
-    Args:
-        policy: Limits the padding of a chunk.
-        runner: Reserves memory for the shared KV cache.
+    `runner`: reserves memory for the shared KV cache.
     """
 
     def __init__(self, policy: PrefillPolicy, prefix_reuse: PrefixReuse, runner: PrefillRunner) -> None:
@@ -233,12 +230,8 @@ class Cobatching:
     def choose(
         self, first: PrefillRequest, requests: Iterable[PrefillRequest], tokens: int
     ) -> list[PrefillRequest]:
-        """Return the prompts of the next chunk.
-
-        Args:
-            first: Prompt that the chunk must contain; its cached prefix is restored.
-            requests: All requests whose prompts are not fully computed.
-            tokens: Size of the chunk in tokens, padding included.
+        """Return the prompts of the next chunk. `first`: prompt that the chunk must contain; its cached
+        prefix is restored; `tokens`: size of the chunk in tokens, padding included.
         """
         whole = [
             request

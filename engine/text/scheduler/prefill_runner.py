@@ -29,13 +29,8 @@ log = get_logger(__name__)
 
 @attrs.frozen(eq=False)
 class LaunchedChunk:
-    """Result of launching a chunk.
-
-    Args:
-        chunks: The launched chunk; empty if there was none.
-        prefilled: Its sequences, if their prompts are complete.
-        failures: Its sequences, if they cannot be computed.
-        waited_ms: Milliseconds of work computed synchronously.
+    """Result of launching a chunk. `chunks`: the launched chunk; empty if there was none; `waited_ms`:
+    milliseconds of work computed synchronously.
     """
 
     chunks: list[PrefillChunk]
@@ -50,7 +45,6 @@ class PrefillRunner:
     Args:
         model: Model, called as `model(tokens, cache=…)` with tokens of shape `[rows, chunk]` and feature
             arguments.
-        prefix_cache: Cache that receives computed prompts.
         memory: Memory for the KV caches; None is unlimited.
         clock: Clock in seconds, with any origin.
 

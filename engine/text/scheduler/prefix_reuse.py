@@ -29,7 +29,6 @@ class PrefixReuse:
     The bytes copied in each step are bounded, as prefill chunks are.
 
     Args:
-        costs: Cost model with the measured copy speed.
         clock: Clock in seconds, with any origin.
         room: Function from a prompt's length to the token capacity of its cache.
 
@@ -113,10 +112,7 @@ class PrefixReuse:
         self, request: PrefillRequest, requests: Iterable[PrefillRequest], *, timed: bool = False
     ) -> bool:
         """Create a request's cache if needed and continue to restore its prefix; return whether it is done.
-
-        Args:
-            requests: All requests whose prompts are not fully computed.
-            timed: Whether to wait for the copies and time them, since nothing else is computed.
+        `timed`: whether to wait for the copies and time them, since nothing else is computed.
         """
         if request.cache is None:
             request.sequence.metrics.start()
@@ -148,10 +144,8 @@ class PrefixReuse:
     def start_whole(
         self, request: PrefillRequest, requests: Iterable[PrefillRequest], max_length: int
     ) -> bool:
-        """Start a request; return whether the rest of its prompt can share a chunk now.
-
-        Args:
-            max_length: Prompt length in tokens up to which a cached prefix does not pad the others too much.
+        """Start a request; return whether the rest of its prompt can share a chunk now. `max_length`: prompt
+        length in tokens up to which a cached prefix does not pad the others too much.
         """
         ready = self.start(request, requests)
         return (
@@ -201,10 +195,8 @@ class PrefixReuse:
 
 
 class PrefixSharing:
-    """Finds prompts in prefill whose prefix others should wait for.
-
-    Args:
-        is_cacheable: Predicate: whether a sequence's computed prompt enters the prefix cache.
+    """Finds prompts in prefill whose prefix others should wait for. `is_cacheable`: predicate: whether a
+    sequence's computed prompt enters the prefix cache.
     """
 
     def __init__(self, is_cacheable: Callable[[Sequence], bool]) -> None:

@@ -33,7 +33,6 @@ class RunningBatches:
     """Batches sequences of similar length, moves them if that is cheaper, and times the steps.
 
     Args:
-        costs: Cost model that learns from the timed steps.
         speculation: Speculative decoding for a sequence that runs alone; None for none.
         clock: Clock in seconds, with any origin.
 
@@ -177,10 +176,8 @@ class RunningBatches:
         self.remove_finished()
 
     def launch(self, alone: bool = False) -> bool:
-        """Launch a forward pass of each due batch; return whether there were any.
-
-        Args:
-            alone: Nothing else is computed at the same time, so speculative decoding is allowed.
+        """Launch a forward pass of each due batch; return whether there were any. `alone`: nothing else is
+        computed at the same time, so speculative decoding is allowed.
         """
         speculation = self._speculation.for_step(alone and self._is_single_sequence)
         launched = [batch for batch in take_turns(self._batches) if batch.launch(speculation)]
@@ -215,11 +212,8 @@ class BatchLimits:
 
 @attrs.frozen
 class BatchPolicy:
-    """Weighs padding against one more pass over the weights.
-
-    Args:
-        hysteresis: Factor by which a change must pay off before existing batches are split or merged, since
-            each change copies KV caches.
+    """Weighs padding against one more pass over the weights. `hysteresis`: factor by which a change must pay
+    off before existing batches are split or merged, since each change copies KV caches.
     """
 
     hysteresis: float = 1.5
@@ -250,9 +244,7 @@ class BatchPolicy:
 
     def split(self, lengths: GenericSequence[int], limits: BatchLimits) -> int | None:
         """Return the length up to which sequences are split off into a new batch; None to keep the batch.
-
-        Args:
-            lengths: Lengths in tokens of the batch's sequences.
+        `lengths`: lengths in tokens of the batch's sequences.
         """
         ordered = sorted(lengths)
         if ordered and len(ordered) * ordered[-1] > limits.copyable_tokens:
@@ -313,9 +305,6 @@ def place(
     """Return the batch to add sequences to; None if they need a batch of their own.
 
     Sequences with a slow grammar share a batch only with sequences under the same grammar.
-
-    Args:
-        arrivals: Sequences already assigned to a batch in this step.
     """
     if not prefilled.batchable:
         return None

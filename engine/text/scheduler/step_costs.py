@@ -21,10 +21,8 @@ _OUTLIER_CLIP = 3.0  # Largest ratio of measured to expected time at which a sam
 
 
 class LinearCost:
-    """Online non-negative least squares over relative errors.
-
-    Args:
-        prior: Initial coefficients; only their proportions matter, since the first sample scales them.
+    """Online non-negative least squares over relative errors. `prior`: initial coefficients; only their
+    proportions matter, since the first sample scales them.
     """
 
     def __init__(self, prior: Sequence[float]) -> None:
@@ -155,10 +153,8 @@ class StepCosts:
         return milliseconds / max(self.copy.coefficients[0], 1e-12)
 
     def tokens_within(self, milliseconds: float, context: int) -> int:
-        """Return the number of tokens of one prompt that can be prefilled within a time.
-
-        Args:
-            context: Tokens already in the prompt's KV cache.
+        """Return the number of tokens of one prompt that can be prefilled within a time. `context`: tokens
+        already in the prompt's KV cache.
         """
         token, pair = self.prefill.coefficients
         # Late in a prompt, the fit ascribes all time to attention; the next prompt's start differs.
@@ -275,11 +271,8 @@ class StepTimer:
         return self._costs.spent
 
     def on_launched(self, shapes: list[Shape], copied: int, is_regular: bool = True) -> None:
-        """Record a launched decode step.
-
-        Args:
-            copied: Bytes of KV cache copied for it.
-            is_regular: False if the cost model shall not learn from it.
+        """Record a launched decode step. `copied`: bytes of KV cache copied for it; `is_regular`: False if
+        the cost model shall not learn from it.
         """
         self._running, self._launched = self._launched, (shapes if is_regular else [], copied)
         self._decoded = (self._decoded[1], shapes)
@@ -309,11 +302,8 @@ class StepTimer:
     def on_prefill_launched(
         self, chunks: Sequence[PrefillChunk], restored: int = 0, waited: float = 0.0
     ) -> None:
-        """Record the prefill chunks, if any, launched after the step.
-
-        Args:
-            restored: Bytes of cached prefixes copied there too.
-            waited: Milliseconds of work computed there synchronously.
+        """Record the prefill chunks, if any, launched after the step. `restored`: bytes of cached prefixes
+        copied there too; `waited`: milliseconds of work computed there synchronously.
         """
         self._waited = (self._waited[1], waited)
         self._before, self._behind = self._behind, list(chunks)
