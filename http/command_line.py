@@ -156,9 +156,7 @@ class EngineModels:
         from greenroom.schemas.settings.settings import Settings
 
         plain = Settings(
-            models=settings.models,
-            model_dir=settings.model_dir,
-            trust_remote_code=settings.trust_remote_code,
+            models=settings.models, model_dir=settings.model_dir, trust_remote_code=settings.trust_remote_code
         )
         catalog = Catalog.of(plain)
         return {name for name in names if not isinstance(catalog.find(name), CatalogEntry)}
@@ -194,12 +192,7 @@ class EngineModels:
             engines.residences.connect(partial(stored.read_working_space, Path(database)))
         found = engines.describe(name)
         return [
-            {
-                "id": known.id,
-                **model_listing(known),
-                "folder": known.folder,
-                "notices": list(known.notices),
-            }
+            {"id": known.id, **model_listing(known), "folder": known.folder, "notices": list(known.notices)}
             for known in (() if isinstance(found, Problem) else found)
         ]
 

@@ -228,11 +228,7 @@ class AuditFilter:
     ending: Ending | None = None
 
     def includes(self, row: AuditRow) -> bool:
-        wanted = (
-            (self.model, row.model),
-            (self.status, row.status),
-            (self.ending, row.ending),
-        )
+        wanted = ((self.model, row.model), (self.status, row.status), (self.ending, row.ending))
         return (
             (not self.owners or row.owner in self.owners)
             and (self.since is None or row.time >= self.since)

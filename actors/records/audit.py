@@ -107,12 +107,7 @@ class AuditBook:
                 found.row = attrs.evolve(found.row, background=True)
 
     def release(
-        self,
-        request_id: str,
-        ended: RequestEnded | None = None,
-        *,
-        error: str = "",
-        cancelled: bool = False,
+        self, request_id: str, ended: RequestEnded | None = None, *, error: str = "", cancelled: bool = False
     ) -> None:
         """Record that a model or a run has ended its part. `error`: code of a run's problem; empty if it had
         none; `cancelled`: True if a run was cancelled.

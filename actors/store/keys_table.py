@@ -57,7 +57,7 @@ class KeysTable:
                     "tools": json.dumps(caller.tools),
                     "downloads": caller.downloads,
                     "mcp": json.dumps(caller.mcp),
-                },
+                }
             )
         return record
 

@@ -54,10 +54,7 @@ class Store:
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        workers: Workers,
-        database: Database | sqlite3.Connection | None = None,
+        self, settings: Settings, workers: Workers, database: Database | sqlite3.Connection | None = None
     ) -> None:
         self._inbox: Inbox[StoreMessage] = Inbox()
         self.ref: Ref[StoreMessage] = self._inbox.ref

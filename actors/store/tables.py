@@ -229,14 +229,7 @@ class CompletionsTable:
             values += [key, value]
         chosen: tuple[Any, ...] = tuple(values)
         rows, has_more = read_page(
-            self._connection,
-            "greenroom_completions",
-            _COLUMNS,
-            condition,
-            chosen,
-            after,
-            limit,
-            order,
+            self._connection, "greenroom_completions", _COLUMNS, condition, chosen, after, limit, order
         )
         return CompletionPage(tuple(map(_completion, rows)), has_more)
 

@@ -43,13 +43,7 @@ from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import draining
 from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
-from greenroom.schemas.protocols.tools_protocol import (
-    CallTool,
-    ListTools,
-    ToolLoop,
-    ToolsMessage,
-    ToolSource,
-)
+from greenroom.schemas.protocols.tools_protocol import CallTool, ListTools, ToolLoop, ToolsMessage, ToolSource
 
 _CONTEXT_SHARE = 4  # Fraction of the context that one result may take
 _NOT_APPROVED = "The call needs the user's approval, which this protocol cannot ask for."

@@ -138,10 +138,7 @@ class MessageConverter:
         self._media = media
 
     def convert(
-        self,
-        messages: Sequence[Message],
-        instructions: str = "",
-        changes: PromptChanges = NO_CHANGES,
+        self, messages: Sequence[Message], instructions: str = "", changes: PromptChanges = NO_CHANGES
     ) -> list[TemplateMessage]:
         """Return the conversation for the template. `instructions`: the server's own text for the system
         message; it is not marked. Raises ProblemError: 400 for a tool result without a call.

@@ -141,10 +141,7 @@ def find_response_template(
         budget = PatternBudget(_SECONDS)
         trial = ResponseTemplateParser(template, lambda: budget)
         found = find_reader(
-            turns,
-            traits,
-            [trial],
-            lambda parser, shown, turn: _reads(trial, shown, turn, reasoning_parser),
+            turns, traits, [trial], lambda parser, shown, turn: _reads(trial, shown, turn, reasoning_parser)
         )
     except Exception as error:  # The template comes from the model's folder.
         _ignore(tokenizer, str(error) or type(error).__name__)

@@ -220,10 +220,7 @@ def _own_system(render: Render, options: Mapping[str, Any]) -> str:
 
 
 def _find_other_ways(
-    render: Render,
-    source: str,
-    markers: tuple[tuple[str, str], ...],
-    takes_system: bool,
+    render: Render, source: str, markers: tuple[tuple[str, str], ...], takes_system: bool
 ) -> tuple[PromptChanges | None, PromptChanges | None]:
     """Return the switches of a model whose template has no option for reasoning."""
     for words in _WORDS if takes_system else ():

@@ -79,10 +79,7 @@ class RequestConstraints:
         return matcher
 
     def _chat_constraint(
-        self,
-        request: InferenceRequest,
-        chat: ChatInput,
-        reasoning: ReasoningConstraint | None,
+        self, request: InferenceRequest, chat: ChatInput, reasoning: ReasoningConstraint | None
     ) -> Constraint:
         calls = None
         _check_tool_choice(chat)

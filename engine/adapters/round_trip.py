@@ -275,10 +275,7 @@ class RenderedTurns:
         converter = MessageConverter(self._traits, NullToolParser(), self._marker)
         try:
             return self._tokenizer.render(
-                converter.convert(messages),
-                tools=self._tools,
-                add_generation_prompt=prompts,
-                options=options,
+                converter.convert(messages), tools=self._tools, add_generation_prompt=prompts, options=options
             )
         except TemplateLimitError as error:
             raise template_unusable(self._tokenizer.folder, error) from error

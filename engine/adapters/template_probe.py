@@ -306,10 +306,7 @@ def render_conversation(
     """
     try:
         return tokenizer.render(
-            messages,
-            tools=tools,
-            continue_final_message=continue_final_message,
-            options=dict(options or {}),
+            messages, tools=tools, continue_final_message=continue_final_message, options=dict(options or {})
         )
     except ProblemError:
         raise

@@ -84,11 +84,7 @@ FAMILIES: Mapping[Family, FamilyTraits] = {
     "deepseek": FamilyTraits(("deepseek",), empty_reasoning="<think>\n\n</think>\n\n", names=("deepseek",)),
     "nemotron": FamilyTraits(("nemotron",), end_of_turn_tokens=("<SPECIAL_12>",), names=("nemotron",)),
     "apertus": FamilyTraits(
-        ("apertus",),
-        "apertus",
-        "apertus",
-        ("<|assistant_end|>", "<|tools_suffix|>"),
-        names=("apertus",),
+        ("apertus",), "apertus", "apertus", ("<|assistant_end|>", "<|tools_suffix|>"), names=("apertus",)
     ),
     "jamba": FamilyTraits(("jamba",), end_of_turn_tokens=("<|eom|>",), names=("jamba",)),
     "hunyuan": FamilyTraits(("hunyuan", "hy_v3"), end_of_turn_tokens=("<|eos|>",), names=("hunyuan",)),

@@ -143,11 +143,7 @@ def _shown(name: str) -> str:
 #
 # Packages that few models need are not installed with Greenroom (`[tool.uv]` in pyproject.toml).
 
-_PACKAGES = {
-    "cv2": "opencv-python",
-    "hf_olmo": "ai2-olmo",
-    "phonemizer": "phonemizer-fork",
-}
+_PACKAGES = {"cv2": "opencv-python", "hf_olmo": "ai2-olmo", "phonemizer": "phonemizer-fork"}
 """Packages whose names differ from those of their modules."""
 
 _LIBRARIES = ("mlx_lm.", "mlx_vlm.", "mlx_audio.")

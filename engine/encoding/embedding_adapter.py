@@ -134,14 +134,7 @@ def _refuse_instructions(asked: EmbeddingInput, prompt: str, param: str) -> None
 
 
 _QUERY = ("query", "search_query", "retrieval.query", "retrieval_query", "web_search_query", "s2p_query")
-_DOCUMENT = (
-    "document",
-    "passage",
-    "search_document",
-    "retrieval.passage",
-    "retrieval_document",
-    "corpus",
-)
+_DOCUMENT = ("document", "passage", "search_document", "retrieval.passage", "retrieval_document", "corpus")
 """Names that models and clients use for the two sides of a search; the first that a model has is used."""
 
 _INSTRUCTED = (

@@ -120,8 +120,5 @@ FUNCTIONARY_V32 = CallFormat(
         behind_plain=">>>",
     ),
     'get_weather\n{"city": "Paris", "days": 2}',
-    templates=(
-        TemplateWords((">>>${recipient}",)),
-        TemplateWords((">>>all",)),
-    ),
+    templates=(TemplateWords((">>>${recipient}",)), TemplateWords((">>>all",))),
 )

@@ -244,10 +244,7 @@ JSON_BLOCKS = (
         "object",
         trailer="</s>",
         last="<|message_sep|>",
-        templates=(
-            TemplateWords(("<|role_sep|>", "function call")),
-            TemplateWords(("<|function_call|>",)),
-        ),
+        templates=(TemplateWords(("<|role_sep|>", "function call")), TemplateWords(("<|function_call|>",))),
         example=(
             "<|message_sep|>\n\nfunction call<|role_sep|>\n"
             '{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}'

@@ -189,13 +189,8 @@ BARE_PYTHONIC = CallFormat(
     "bare_pythonic",
     BarePythonicParser,
     CallSyntax(
-        (("", pythonic_list),),
-        single_block=True,
-        plain=no_call("[{", "<|python_start|>", "<|python_tag|>"),
+        (("", pythonic_list),), single_block=True, plain=no_call("[{", "<|python_start|>", "<|python_tag|>")
     ),
     '[get_weather(city="Paris", days=2)]',
-    templates=(
-        TemplateWords(("<|python_start|>",)),
-        TemplateWords(("[func_name1(",)),
-    ),
+    templates=(TemplateWords(("<|python_start|>",)), TemplateWords(("[func_name1(",))),
 )

@@ -97,11 +97,7 @@ class SeedOssParser(Qwen3CoderParser):
 
 
 _ARGUMENTS = TaggedArguments(
-    head="<function={}>",
-    before="<parameter={}>",
-    end="</parameter>",
-    tail="</function>",
-    space="\n",
+    head="<function={}>", before="<parameter={}>", end="</parameter>", tail="</function>", space="\n"
 )
 _SEED_ARGUMENTS = attrs.evolve(_ARGUMENTS, space="", close="</seed:tool_call>", trimmed="\n")
 

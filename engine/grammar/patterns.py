@@ -20,14 +20,7 @@ _WIDE = {"d": r"\p{Nd}", "w": r"\p{L}\p{M}\p{N}\p{Pc}", "s": r"\s\x1c-\x1f\x{85}
 _ANY = r"[^\n\r\x{2028}\x{2029}]"
 _REPEAT = re.compile(r"\{\d{1,5}(,\d{0,5})?\}")
 _NAMED_GROUP = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
-_ESCAPES = {
-    "n": r"\n",
-    "r": r"\r",
-    "t": r"\t",
-    "f": r"\f",
-    "v": r"\v",
-    "0": r"\x00",
-}
+_ESCAPES = {"n": r"\n", "r": r"\r", "t": r"\t", "f": r"\f", "v": r"\v", "0": r"\x00"}
 
 
 class _PatternRewriter:

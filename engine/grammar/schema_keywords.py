@@ -102,11 +102,7 @@ _TIME = (
     r"(?:[zZ]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
 
-FORMAT_PATTERNS: Final = {
-    "date": f"^{_DATE}$",
-    "time": f"^{_TIME}$",
-    "date-time": f"^{_DATE}[tT]{_TIME}$",
-}
+FORMAT_PATTERNS: Final = {"date": f"^{_DATE}$", "time": f"^{_TIME}$", "date-time": f"^{_DATE}[tT]{_TIME}$"}
 """Patterns of formats that llguidance enforces too loosely: it allows 29 February always, and second 60."""
 
 FORMAT_MAX_LENGTHS: Final = {"hostname": 253, "email": 254}

@@ -135,12 +135,7 @@ def _tokens_left(cache: Any) -> list[int]:
 
 
 def _compute_pieces(
-    block: Any,
-    x: mx.array,
-    args: Sequence[Any],
-    keywords: dict[str, Any],
-    cache: Any,
-    lengths: Sequence[int],
+    block: Any, x: mx.array, args: Sequence[Any], keywords: dict[str, Any], cache: Any, lengths: Sequence[int]
 ) -> Any:
     """Compute the rows, longest first, so that the rows that reach a position are always the first ones."""
     from mlx.utils import tree_map

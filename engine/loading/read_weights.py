@@ -70,10 +70,7 @@ def weight_bytes(model: Any) -> int:
 
 
 def read_weights(
-    model: Any,
-    files: FileArrays | None,
-    progress: Callable[[float], None],
-    is_abandoned: Callable[[], bool],
+    model: Any, files: FileArrays | None, progress: Callable[[float], None], is_abandoned: Callable[[], bool]
 ) -> None:
     """Read the weights of a lazily loaded model, layer by layer.
 

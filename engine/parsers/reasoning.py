@@ -332,11 +332,7 @@ COHERE_STRUCTURE = (
 _DROPPED = {
     "cohere2": COHERE_STRUCTURE,
     "apriel": ("[END FINAL RESPONSE]",),
-    "mlx_lm.xtml": (
-        "<|open|>response<|sep|>",
-        "<|close|>response<|sep|>",
-        "<|close|>message<|sep|>",
-    ),
+    "mlx_lm.xtml": ("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
 }
 
 _ANSWER_STARTS = {"cohere2": ("<|START_RESPONSE|>", "<|START_TEXT|>")}

@@ -78,10 +78,7 @@ class TextProbe:
 
 
 def open_text_probe(
-    known: ProbedCapabilities,
-    adapter: Adapter,
-    image: ImagePart | None = None,
-    max_tokens: int = MAX_TOKENS,
+    known: ProbedCapabilities, adapter: Adapter, image: ImagePart | None = None, max_tokens: int = MAX_TOKENS
 ) -> TextProbe:
     """Return the probe of a text or vision model; renders its prompts, on the adapter's own thread. Raises
     ProblemError: the model's template cannot render the questions.

@@ -173,12 +173,7 @@ FEW_TOKENS = 32  # Shared tokens up to which nothing is lost: so few are not kep
 
 
 def explain_prefix_end(
-    difference: PromptDifference | None,
-    *,
-    prompt: int,
-    cached: int,
-    known: int | None,
-    seconds: float,
+    difference: PromptDifference | None, *, prompt: int, cached: int, known: int | None, seconds: float
 ) -> PrefixEnd:
     """Return the reason why a prompt's cached prefix ended, and what that cost.
 

@@ -350,10 +350,7 @@ def _prompt_logprobs(prepared: PreparedPrompt, output_processor: OutputProcessor
 
 
 def _choice(
-    request: InferenceRequest,
-    prepared: PreparedPrompt,
-    output_processor: OutputProcessor,
-    index: int,
+    request: InferenceRequest, prepared: PreparedPrompt, output_processor: OutputProcessor, index: int
 ) -> Sequence:
     parameters, matcher, end_tokens = prepared.parameters, prepared.matcher, prepared.stop_token_ids
     suppressible = end_tokens if matcher is None else matcher.suppressible(end_tokens)

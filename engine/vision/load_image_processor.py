@@ -20,11 +20,7 @@ _CONFIGURATIONS = ("preprocessor_config.json", "processor_config.json", "config.
 
 
 def load_image_processor(
-    folder: Path,
-    architecture: str,
-    tokenizer: ChatTokenizer,
-    trust_remote_code: bool = False,
-    name: str = "",
+    folder: Path, architecture: str, tokenizer: ChatTokenizer, trust_remote_code: bool = False, name: str = ""
 ) -> ImageProcessor:
     """Load the image processor of a model's folder; needs no weights. `architecture`: `model_type` of
     config.json. Raises ProblemError (503 `load_failed`).

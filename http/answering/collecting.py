@@ -183,13 +183,7 @@ class ChoiceCollector:
         parts = tuple(part.whole() for part in self._parts)
         prompt, logprobs = tuple(self._prompt), tuple(self._logprobs)
         return CollectedChoice(
-            parts,
-            logprobs,
-            self.finished,
-            self.dropped_messages,
-            prompt,
-            self.parameters,
-            self.system_prompt,
+            parts, logprobs, self.finished, self.dropped_messages, prompt, self.parameters, self.system_prompt
         )
 
     def _part(self, empty: TextPart | Reasoning) -> _Part:

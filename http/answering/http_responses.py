@@ -100,11 +100,7 @@ async def large_json_response(document: Callable[[], object], tokens: int) -> Re
 
 
 def stream_response(body: EventStream) -> Response:
-    headers = {
-        "content-type": body.content_type,
-        "cache-control": "no-cache",
-        "x-accel-buffering": "no",
-    }
+    headers = {"content-type": body.content_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
     response = Response(body, headers=headers)
     response.timeout = None
     return response

@@ -44,11 +44,7 @@ def model_capabilities(
         "effort": {**_support(thoughts), **{effort: _support(thoughts) for effort in ANTHROPIC_EFFORTS}},
         "image_input": _support(takes_images),
         "pdf_input": _support(takes_images),
-        "server_tools": {
-            **_support(False),
-            "code_execution": _support(False),
-            "web_search": _support(False),
-        },
+        "server_tools": {**_support(False), "code_execution": _support(False), "web_search": _support(False)},
         "structured_outputs": _support(asked),
         # Every chat model accepts every type; one without reasoning ignores it.
         "thinking": {

@@ -12,10 +12,7 @@ from greenroom.http.clients.launched import LAUNCHED
 from greenroom.http.clients.server_facts import ServerFacts
 
 _TEXTS: Mapping[str, tuple[str, str]] = {
-    "openai": (
-        "OpenAI's SDKs",
-        "export OPENAI_BASE_URL=$base\nexport OPENAI_API_KEY=$key\n# model: $model",
-    ),
+    "openai": ("OpenAI's SDKs", "export OPENAI_BASE_URL=$base\nexport OPENAI_API_KEY=$key\n# model: $model"),
     "anthropic": (
         "Anthropic's SDKs",
         "export ANTHROPIC_BASE_URL=$url\nexport ANTHROPIC_API_KEY=$key\n# model: $model",

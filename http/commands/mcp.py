@@ -14,12 +14,7 @@ from greenroom.http.settings.sources import settings_options
 from greenroom.http.terminal.streams import for_line, for_terminal
 from greenroom.schemas.events.result_events import ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, TextPart
-from greenroom.schemas.protocols.tools_protocol import (
-    CallTool,
-    ListTools,
-    ToolsMessage,
-    ToolSource,
-)
+from greenroom.schemas.protocols.tools_protocol import CallTool, ListTools, ToolsMessage, ToolSource
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
 

@@ -59,9 +59,7 @@ class RequestBodies:
     """
 
     def __init__(
-        self,
-        max_bytes: int | None = None,
-        on_body: Callable[[Sequence[bytes]], None] | None = None,
+        self, max_bytes: int | None = None, on_body: Callable[[Sequence[bytes]], None] | None = None
     ) -> None:
         self._on_body = on_body
         self._plain = max_bytes or BODY_BYTES

@@ -14,10 +14,7 @@ import httpcore2
 import httpx2
 import trio
 
-from greenroom.http.media.media_reader import (
-    check_file_size,
-    check_total_size,
-)
+from greenroom.http.media.media_reader import check_file_size, check_total_size
 from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import (

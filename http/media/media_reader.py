@@ -161,11 +161,7 @@ def _kind(media_type: str, wanted: tuple[MediaKind, ...], field: str) -> MediaKi
     kind = kind_of_type(media_type)
     if kind is not None and kind in wanted:
         return kind
-    taken = {
-        "image": "JPEG, PNG, GIF, WebP or HEIC",
-        "document": "a PDF",
-        "recording": "WAV or MP3",
-    }
+    taken = {"image": "JPEG, PNG, GIF, WebP or HEIC", "document": "a PDF", "recording": "WAV or MP3"}
     what = " or ".join(taken[each] for each in wanted)
     detail = f"`{field}` is of type {media_type[:80]!r}, but must be {what}."
     raise invalid(detail, field, "unsupported_content")

@@ -244,11 +244,7 @@ _HOTTEST_ELSEWHERE = 2.0
 _HOTTEST = 100.0
 """Highest temperature: Ollama has no limit, and beyond this one all tokens are about equally likely."""
 
-UNSUPPORTED: NeutralValues = {
-    "template": ("",),
-    "context": ([],),
-    "shift": (False,),
-}
+UNSUPPORTED: NeutralValues = {"template": ("",), "context": ([],), "shift": (False,)}
 """Unsupported body fields. The context does not shift during generation: the response ends with `length`."""
 
 UNSUPPORTED_IN_GENERATE: NeutralValues = {**UNSUPPORTED, "truncate": (False,)}
@@ -345,8 +341,7 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
         return "unload"
     allowed, client = caller().models, request_client()
     granted = await acquire_first(
-        pool,
-        Acquire(key, request_id(), keep_alive=wish, limited=True, allowed=allowed, client=client),
+        pool, Acquire(key, request_id(), keep_alive=wish, limited=True, allowed=allowed, client=client)
     )
     granted.lease.close()
     return "load"

@@ -181,12 +181,7 @@ class CompletionLogprobs:
             tops.append({_name(entry.token): value, **dict(reversed(top.items()))} if top else {})
         if not (tokens or empty):
             return None
-        return {
-            "tokens": tokens,
-            "token_logprobs": values,
-            "top_logprobs": tops,
-            "text_offset": offsets,
-        }
+        return {"tokens": tokens, "token_logprobs": values, "top_logprobs": tops, "text_offset": offsets}
 
     def _advance(self, token: Token) -> int:
         """Return the offset of a token in characters, and move past it."""
@@ -325,10 +320,7 @@ UNSUPPORTED_IN_CHAT: NeutralValues = {
     "service_tier": ("auto", "default", "flex"),
 }
 
-UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {
-    **_TOKENS_OF_VLLM,
-    "truncation": ("disabled",),
-}
+UNSUPPORTED_IN_COMPLETIONS: NeutralValues = {**_TOKENS_OF_VLLM, "truncation": ("disabled",)}
 
 
 def without_no_limit(body: JsonObject) -> JsonObject:

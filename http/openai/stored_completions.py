@@ -15,11 +15,7 @@ from greenroom.actors.store.problems import storing_disabled
 from greenroom.actors.store.tables import StoreMessage, ask_store, ask_store_or_failed
 from greenroom.http.answering.collecting import CollectedChoice
 from greenroom.http.answering.current_request import request_owner
-from greenroom.http.answering.http_responses import (
-    json_response,
-    list_response,
-    stored_json_response,
-)
+from greenroom.http.answering.http_responses import json_response, list_response, stored_json_response
 from greenroom.http.answering.protocols import STORED, described
 from greenroom.http.answering.request_parameters import ListQuery, parse_list_query, parse_metadata
 from greenroom.http.answering.route_services import RouteServices

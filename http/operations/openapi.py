@@ -48,11 +48,7 @@ _PROBLEM: Schema = {
     "type": "object",
     "description": "A problem document (RFC 9457), with the members that the path's protocol expects.",
     "required": ["title", "status", "detail"],
-    "properties": {
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-    },
+    "properties": {"title": {"type": "string"}, "status": {"type": "integer"}, "detail": {"type": "string"}},
 }
 
 

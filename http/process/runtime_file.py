@@ -78,10 +78,7 @@ def describe_unusable_address(error: OSError) -> str:
 
 @contextmanager
 def runtime_file(
-    addresses: Sequence[str],
-    key: str = "",
-    certificate: str = "",
-    own_keys: tuple[tuple[str, str], ...] = (),
+    addresses: Sequence[str], key: str = "", certificate: str = "", own_keys: tuple[tuple[str, str], ...] = ()
 ) -> Iterator[None]:
     """Write the file of this server's addresses and its keys, and delete it at the end of the block.
 

@@ -89,12 +89,7 @@ def _named(detail: str, group: Sequence[Line]) -> str:
 
 
 async def rank_lines(
-    server: ChosenServer,
-    query: str,
-    instruction: str | None,
-    lines: Lines,
-    top: int | None,
-    console: Console,
+    server: ChosenServer, query: str, instruction: str | None, lines: Lines, top: int | None, console: Console
 ) -> int:
     """Print a line of JSON for each document, best first; return the exit status. Raises ClickException: A
     document cannot be read or ranked.

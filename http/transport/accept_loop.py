@@ -248,11 +248,7 @@ class Refusals:
         return bool(self._lingering)
 
     async def refuse(
-        self,
-        accepted: trio.SocketStream,
-        reason: str,
-        linger: float = LINGER,
-        problem: Problem | None = None,
+        self, accepted: trio.SocketStream, reason: str, linger: float = LINGER, problem: Problem | None = None
     ) -> None:
         """Send a client an error that tells it to retry, and close its connection.
 

@@ -50,11 +50,7 @@ class GenerationParameters:
         low=1,
     )
     temperature: float = _parameter(
-        1.0,
-        "number",
-        "Randomness of sampling; 0 always takes the most likely token.",
-        low=0,
-        high=2,
+        1.0, "number", "Randomness of sampling; 0 always takes the most likely token.", low=0, high=2
     )
     top_p: float = _parameter(
         1.0,
@@ -98,11 +94,7 @@ class GenerationParameters:
         1, "integer", "Number of answers to the prompt, which is computed once.", low=1, high=16
     )
     presence_penalty: float = _parameter(
-        0.0,
-        "number",
-        "Subtracted from the logits of tokens that the answer already has.",
-        low=-2,
-        high=2,
+        0.0, "number", "Subtracted from the logits of tokens that the answer already has.", low=-2, high=2
     )
     frequency_penalty: float = _parameter(
         0.0,

@@ -36,13 +36,7 @@ TRANSITIONS: dict[ModelState, frozenset[ModelState]] = {
     ModelState.DOWNLOADING: frozenset({ModelState.LOADING, ModelState.UNLOADING, ModelState.ERROR}),
     ModelState.WAITING: frozenset({ModelState.LOADING, ModelState.IDLE, ModelState.ERROR}),
     ModelState.LOADING: frozenset(
-        {
-            ModelState.DOWNLOADING,
-            ModelState.READY,
-            ModelState.WAITING,
-            ModelState.UNLOADING,
-            ModelState.ERROR,
-        }
+        {ModelState.DOWNLOADING, ModelState.READY, ModelState.WAITING, ModelState.UNLOADING, ModelState.ERROR}
     ),
     ModelState.READY: frozenset({ModelState.UNLOADING, ModelState.ERROR}),
     ModelState.UNLOADING: frozenset({ModelState.IDLE, ModelState.ERROR}),

@@ -34,9 +34,7 @@ def setting(
     numbers = tuple(value for value in one_of if isinstance(value, int))
     ends = {"low": low, "high": high, "above": above, "one_of": numbers}
     return attrs.field(
-        default=default,
-        validator=_check,
-        metadata={**ends, "meaning": meaning, "secret": secret},
+        default=default, validator=_check, metadata={**ends, "meaning": meaning, "secret": secret}
     )
 
 
@@ -225,10 +223,7 @@ class Images:
         one_of=get_args(ImageHistory),
     )
     images_max_count: int = setting(
-        5,
-        "Most images that a request shows to a model; the newest are kept.",
-        low=1,
-        high=1000,
+        5, "Most images that a request shows to a model; the newest are kept.", low=1, high=1000
     )
     images_max_pages: int = setting(
         20, "Most pages of documents that a request shows to a model.", low=1, high=1000
@@ -316,8 +311,7 @@ class Network:
     """Settings of addresses, connections and uploads."""
 
     host: str = setting(
-        "localhost",
-        "Address to listen on; `localhost` is 127.0.0.1 and, where there is IPv6, ::1.",
+        "localhost", "Address to listen on; `localhost` is 127.0.0.1 and, where there is IPv6, ::1."
     )
     port: int = setting(8000, "TCP port to listen on; 0 picks a free one.", low=0, high=65535)
     listen: tuple[str, ...] = setting(
@@ -352,9 +346,7 @@ class Network:
     )
     idle_connection: float = setting(60.0, "Seconds after which an idle connection is closed.", above=0)
     max_body_bytes: int | None = setting(
-        None,
-        "Largest request body, in bytes (default: 80 MB with images or other files, else 32 MB).",
-        low=1,
+        None, "Largest request body, in bytes (default: 80 MB with images or other files, else 32 MB).", low=1
     )
     max_upload_bytes: int = setting(
         512 * MEGABYTE, "Largest file of a form, in bytes; it is kept on disk.", low=1

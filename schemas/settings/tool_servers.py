@@ -90,6 +90,5 @@ class ToolServers:
         None, "File `mcp.json` of another client, such as Claude Desktop or Cursor, with further MCP servers."
     )
     allow_mcp_urls: bool = setting(
-        False,
-        "Let requests name MCP servers by address: public ones, or hosts in `[images] fetch_hosts`.",
+        False, "Let requests name MCP servers by address: public ones, or hosts in `[images] fetch_hosts`."
     )

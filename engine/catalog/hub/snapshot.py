@@ -290,15 +290,7 @@ def being_deleted(model: str) -> Problem:
     return Problem(409, "model_in_use", detail, "model", retry_after=1)
 
 
-_METADATA = (
-    "*.json",
-    "tokenizer.model",
-    "*.tiktoken",
-    "tiktoken.model",
-    "*.txt",
-    "*.jsonl",
-    "*.jinja",
-)
+_METADATA = ("*.json", "tokenizer.model", "*.tiktoken", "tiktoken.model", "*.txt", "*.jsonl", "*.jinja")
 """File patterns of a model's metadata, except Python code; weight patterns depend on its type."""
 
 _WEIGHTS = ("model*.safetensors",)

@@ -161,7 +161,7 @@ SINGLE_PASS: Mapping[str, SinglePassTraits] = {
 """Architectures that map samples to text."""
 
 PACKAGES: Mapping[str, tuple[str, str]] = {
-    "voxtral": ("mistral_common", 'pip install "mistral-common[audio]"'),
+    "voxtral": ("mistral_common", 'pip install "mistral-common[audio]"')
 }
 """Modules that the library imports only during transcription, with the command that installs them."""
 

@@ -56,11 +56,7 @@ class RunningTranscription:
     """
 
     def __init__(
-        self,
-        request: InferenceRequest,
-        prepared: PreparedTranscription,
-        recognizer: Recognizer,
-        ahead: float,
+        self, request: InferenceRequest, prepared: PreparedTranscription, recognizer: Recognizer, ahead: float
     ) -> None:
         self.request_id, self.client = request.id, request.client
         self.working_bytes = recognizer.working_bytes(prepared.asked)
