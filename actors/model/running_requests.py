@@ -248,7 +248,7 @@ class RequestRecords:
             self._log.debug("prompt", request_id=request_id, text=result.rendered)
 
     def charge(self, preparation: Preparation, prepared: PreparedInput) -> None:
-        """Charge the tokens that a request may cost to its client. Raises ProblemError: 429: the client has
+        """Charge the tokens that a request may cost to its client. Raises ProblemError (429): the client has
         used up its tokens.
         """
         if self._meter is not None:

@@ -243,7 +243,7 @@ class Histories:
         Items that were added separately between that response and the next one are included.
 
         Raises:
-            ProblemError: 404: the response or the conversation is gone. 400: the response is not a turn of
+            ProblemError (404): the response or the conversation is gone. 400: the response is not a turn of
                 the conversation. 409: the response is not finished.
         """
         number = self._conversations.number(conversation, owner)

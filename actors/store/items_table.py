@@ -112,7 +112,7 @@ class ItemsTable:
             most: Maximum total length in characters, counting each mention.
 
         Raises:
-            ProblemError: 413: the items are longer.
+            ProblemError (413): the items are longer.
         """
         statement = (
             "select i.id, i.body from greenroom_items i"
@@ -130,7 +130,7 @@ class ItemsTable:
         return ItemPage(tuple(found), has_more=False)
 
     def remove(self, conversation: int, item: str) -> None:
-        """Remove an item from a conversation; its response keeps it. Raises ProblemError: 404: the
+        """Remove an item from a conversation; its response keeps it. Raises ProblemError (404): the
         conversation has no such item.
         """
         self.find(conversation, item)
@@ -228,7 +228,7 @@ def read_page(
         after: Id of the row before the page; None for the first page.
 
     Raises:
-        ProblemError: 404: `after` is not in the list. 400: `limit` is out of range.
+        ProblemError (404): `after` is not in the list. 400: `limit` is out of range.
     """
     if not 1 <= limit <= MAX_PAGE:
         raise invalid(f"`limit` must be 1 to {MAX_PAGE}.", "limit")

@@ -147,7 +147,7 @@ class ResponsesTable:
         return self._items.list_input(number, after, limit, order)
 
     def _check_ancestry(self, response: StoredResponse) -> int | None:
-        """Return the row number of a response's conversation, if it has one. Raises ProblemError: 404: the
+        """Return the row number of a response's conversation, if it has one. Raises ProblemError (404): the
         conversation or the parent is gone.
         """
         if response.parent is not None:

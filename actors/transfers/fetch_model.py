@@ -316,7 +316,7 @@ async def turn_to_fetch(hub_id: str, cache: Path, on_wait: Callable[[], None]) -
         on_wait: Callback, if another process or download holds it.
 
     Raises:
-        ProblemError: 409: the model is being deleted.
+        ProblemError (409): the model is being deleted.
         OSError: The file of the lock cannot be made.
     """
     with RepositoryLock(hub_id, cache) as lock:

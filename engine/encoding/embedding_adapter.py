@@ -170,7 +170,7 @@ class Instructions:
             instruction: Search task, which replaces the task in a query's prompt.
 
         Raises:
-            ProblemError: 400: the model has no such prompt, or takes no instruction, or none for that text.
+            ProblemError (400): the model has no such prompt, or takes no instruction, or none for that text.
         """
         typed = self.prompts.get(self.default or "", "") if input_type is None else self._typed(input_type)
         if instruction is None:

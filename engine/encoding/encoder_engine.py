@@ -62,7 +62,7 @@ class EncoderEngine(CachelessEngine):
 
     def submit(self, request: InferenceRequest, prepared: PreparedRows) -> None:
         """Add a request; `step` reports an event for each row, and then Finished or Failed. Raises
-        ProblemError: 400: a row does not fit into memory even alone.
+        ProblemError (400): a row does not fit into memory even alone.
         """
         self.resume(Job(request, prepared))
 

@@ -44,7 +44,7 @@ class RerankAdapter:
         return run_to_end(self.prepare_in_steps(request))
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedRows]:
-        """Do the same as `prepare_input` in steps. Raises ProblemError: 400: a text is too long, or the
+        """Do the same as `prepare_input` in steps. Raises ProblemError (400): a text is too long, or the
         request is not for a reranker.
         """
         asked = request.input

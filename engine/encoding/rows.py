@@ -165,7 +165,7 @@ class TextRows:
         return np.array(tokens, np.int32)
 
     def checked(self, tokens: Sequence[int], param: str) -> Sequence[int]:
-        """Return a client's token ids after checking them. Raises ProblemError: 400: an id is not in the
+        """Return a client's token ids after checking them. Raises ProblemError (400): an id is not in the
         vocabulary.
         """
         size = self._tokenizer.vocab_size

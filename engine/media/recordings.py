@@ -63,7 +63,7 @@ class OpenedRecording:
         decoded: Number of samples decoded so far, summed over channels.
 
     Raises:
-        ProblemError: 400: it is not audio, is too long, or has an unsupported sample rate or channel count.
+        ProblemError (400): it is not audio, is too long, or has an unsupported sample rate or channel count.
     """
 
     def __init__(self, source: Path | bytes, rate: int, param: str = "file") -> None:
@@ -84,7 +84,7 @@ class OpenedRecording:
 
     def blocks(self) -> Iterator[Samples]:
         """Yield the samples in order; empty blocks in between are the decoder's heartbeat. Raises
-        ProblemError: 400: it cannot be decoded, or is too long.
+        ProblemError (400): it cannot be decoded, or is too long.
         """
         heard, left = 0, MAX_SECONDS * self._rate
         for frame in self._frames():

@@ -181,7 +181,7 @@ class RecordingReader:
         facts: The container's metadata, set when it is opened: before the first samples.
 
     Raises:
-        ProblemError: 503: too many decoders hang.
+        ProblemError (503): too many decoders hang.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class RecordingReader:
 
     def read(self, seconds: float) -> Samples | None:
         """Return the next samples, an empty array if none arrive within `seconds`, or None at the end. Raises
-        ProblemError: 400: it cannot be decoded.
+        ProblemError (400): it cannot be decoded.
         """
         try:
             item = self._blocks.get(timeout=seconds) if seconds else self._blocks.get_nowait()
@@ -319,7 +319,7 @@ def decode_recording(
         client: The client's name; clients share the decoders fairly.
 
     Raises:
-        ProblemError: 400: it cannot be decoded; 503: too many decoders hang.
+        ProblemError (400): it cannot be decoded; 503: too many decoders hang.
     """
     yield from _DECODING.acquire()
     try:

@@ -259,7 +259,7 @@ class ImageFeatures:
             count: Number of tokens in the row.
 
         Raises:
-            ProblemError: 501: a field depends on the whole prompt, or the number of embeddings is not
+            ProblemError (501): a field depends on the whole prompt, or the number of embeddings is not
                 `count`.
         """
         parts = {name: value for name, value in output.items() if value is not None}
@@ -418,7 +418,7 @@ class ImagePromptEncoder(ImageEncoder):
     """Image encoder that opens the features of whole prompts; implements `FeatureSource`."""
 
     def open(self, prepared: PreparedPrompt) -> ImagePrompt | None:
-        """Return a prompt's image features; None if it has no images. Raises ProblemError: 400: the prompt
+        """Return a prompt's image features; None if it has no images. Raises ProblemError (400): the prompt
         ends in an image.
         """
         if not prepared.images:

@@ -215,7 +215,7 @@ def _shown(
 
 
 def decode_sound(part: AudioPart, audio_limits: AudioLimits, client: str = "") -> PreparationSteps[Samples]:
-    """Return a sound's samples at the model's rate; yields while it decodes. Raises ProblemError: 400: the
+    """Return a sound's samples at the model's rate; yields while it decodes. Raises ProblemError (400): the
     sound cannot be decoded, or is longer than the model takes.
     """
     param = part.param or "messages"
@@ -246,7 +246,7 @@ def select_media(
         takes_audio: True to keep recordings.
 
     Raises:
-        ProblemError: 400: the current turn has too many, or a recording for a model that takes no audio.
+        ProblemError (400): the current turn has too many, or a recording for a model that takes no audio.
     """
     if not takes_audio:
         messages = _without_sounds(messages)

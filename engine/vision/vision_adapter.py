@@ -78,7 +78,7 @@ class VisionAdapter(Adapter):
 
     def prepare_in_steps(self, request: InferenceRequest) -> PreparationSteps[PreparedPrompt]:
         """Prepare a request; yields between images, and while sounds are decoded and pages rendered. Raises
-        ProblemError: 400: the request is invalid, or the model's template cannot render it.
+        ProblemError (400): the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
             return super().prepare_input(request)
@@ -88,14 +88,14 @@ class VisionAdapter(Adapter):
         return self._prepare_chat(request, parameters, read, appendix)
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Run `render_in_steps` to its end. Raises ProblemError: 400: the request is invalid, or the model's
+        """Run `render_in_steps` to its end. Raises ProblemError (400): the request is invalid, or the model's
         template cannot render it.
         """
         return run_to_end(self.render_in_steps(request))
 
     def render_in_steps(self, request: InferenceRequest) -> PreparationSteps[PromptContents]:
         """Return a request's prompt as the model reads it; yields as `prepare_in_steps` does. Raises
-        ProblemError: 400: the request is invalid, or the model's template cannot render it.
+        ProblemError (400): the request is invalid, or the model's template cannot render it.
         """
         if isinstance(request.input, RawInput):
             return super().render_prompt(request)

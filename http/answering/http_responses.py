@@ -38,7 +38,7 @@ async def stored_json_response(answers: AnswerAccount, size: int, document: Call
         document: Builds the JSON; must be callable from any thread.
 
     Raises:
-        ProblemError: 503: other unsent responses use up the memory budget.
+        ProblemError (503): other unsent responses use up the memory budget.
     """
     answers.hold(request_resources(), size)
     return json_response(await answers.encode(size, document))
@@ -60,7 +60,7 @@ async def list_response(
         has_more: True if entries follow this page.
 
     Raises:
-        ProblemError: 503: other unsent responses use up the memory budget.
+        ProblemError (503): other unsent responses use up the memory budget.
     """
     ends = {"first_id": ids[0], "last_id": ids[-1]} if ids else {"first_id": "", "last_id": ""}
     tail = json_bytes({**ends, "has_more": has_more}).removeprefix(b"{")
@@ -71,7 +71,7 @@ async def list_response(
 
 def paced_response(answers: AnswerAccount, response: Response) -> Response:
     """Return the response; a large complete body is charged to the memory budget and sent in pieces. Raises
-    ProblemError: 503: other unsent responses use up the memory budget.
+    ProblemError (503): other unsent responses use up the memory budget.
     """
     body = response.response
     if isinstance(body, DataBody) and len(body.data) > PIECE_BYTES:

@@ -35,15 +35,8 @@ from greenroom.schemas.wire.anthropic import FormatParam, PromptRequest
 def parse_messages_request(
     wire: PromptRequest, body: JsonObject, request_id: str, client: str = "", betas: str = ""
 ) -> InferenceRequest:
-    """Parse a messages request into a protocol-independent one; its prompt depends on `wire` only.
-
-    Args:
-        wire: Wire type that `body` was structured into.
-        client: See `InferenceRequest`.
-        betas: Header `anthropic-beta`.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a messages request into a protocol-independent one; its prompt depends on `wire` only. `betas`:
+    header `anthropic-beta`. Raises ProblemError: 400 that names the offending field.
     """
     if not wire.messages:
         raise invalid("`messages` must hold at least one message.", "messages")

@@ -67,7 +67,7 @@ class AnswerAccount:
             size: Size in bytes; a repeated charge replaces a smaller one instead of adding to it.
 
         Raises:
-            ProblemError: 503: other unsent responses use up the memory budget.
+            ProblemError (503): other unsent responses use up the memory budget.
         """
         self._account.hold(resources, size)
         if resources not in self._known:

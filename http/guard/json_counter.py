@@ -207,7 +207,7 @@ class DecodedObjectBudget:
             Function to call once the body is translated; the rest stays charged until the resources close.
 
         Raises:
-            ProblemError: 503: the wait was too long.
+            ProblemError (503): the wait was too long.
         """
         if objects <= UNCOUNTED:
             return lambda: None

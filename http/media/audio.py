@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from typing import Literal
 
 import attrs
@@ -142,7 +143,8 @@ def srt(segments: Iterable[Segment]) -> str:
 
 def vtt(segments: Iterable[Segment]) -> str:
     return "WEBVTT\n\n" + "".join(
-        f"{_clock(segment.start, '.')} --> {_clock(_end(segment), '.')}\n{_escaped(_line(segment.text))}\n\n"
+        f"{_clock(segment.start, '.')} --> {_clock(_end(segment), '.')}\n"
+        f"{escape(_line(segment.text), quote=False)}\n\n"
         for segment in segments
     )
 
@@ -154,10 +156,6 @@ def _end(segment: Segment) -> float:
 def _line(text: str) -> str:
     """Return text on one line without arrows: an empty line would end its cue, an arrow start one."""
     return " ".join(text.split()).replace("-->", "->")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def _clock(seconds: float, mark: str) -> str:

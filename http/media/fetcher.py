@@ -343,7 +343,7 @@ class GuardedNetwork(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """Connect to one of a host's addresses. Raises ProblemError: 400: it has no address, or one that is
+        """Connect to one of a host's addresses. Raises ProblemError (400): it has no address, or one that is
         not public. Raises httpcore2.ConnectError: no address accepts the connection.
         """
         addresses = await self._look_up(host, port)

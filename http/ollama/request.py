@@ -55,14 +55,8 @@ Images = tuple[ImagePart, ...]
 def parse_chat(
     wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Parse a chat request; return None if it only loads or unloads the model.
-
-    Args:
-        wire: Wire type that `body` was structured into.
-        client: See `InferenceRequest`.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a chat request; return None if it only loads or unloads the model. Raises ProblemError: 400 that
+    names the offending field.
     """
     if not wire.messages:
         return None
@@ -79,14 +73,8 @@ def parse_chat(
 def parse_generate(
     wire: GenerateRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest | None:
-    """Parse a completion request; return None if it only loads or unloads the model.
-
-    Args:
-        wire: Wire type that `body` was structured into.
-        client: See `InferenceRequest`.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a completion request; return None if it only loads or unloads the model. Raises ProblemError: 400
+    that names the offending field.
     """
     if not (wire.prompt or wire.suffix or wire.images):
         return None

@@ -124,14 +124,8 @@ _NO_EFFORT = "none"
 def parse_chat_request(
     wire: ChatRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> InferenceRequest:
-    """Parse a chat request into a protocol-independent one.
-
-    Args:
-        wire: Wire type that `body` was structured into.
-        client: See `InferenceRequest`.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a chat request into a protocol-independent one. Raises ProblemError: 400 that names the offending
+    field.
     """
     if not wire.messages:
         raise invalid("`messages` must hold at least one message.", "messages")

@@ -77,14 +77,8 @@ MAX_SCORED_TOKENS = 131_072
 def parse_completion_requests(
     wire: CompletionRequest, body: JsonObject, request_id: str, client: str = ""
 ) -> list[InferenceRequest]:
-    """Parse a completion request into one protocol-independent request per prompt.
-
-    Args:
-        wire: Wire type that `body` was structured into.
-        client: See `InferenceRequest`.
-
-    Raises:
-        ProblemError: 400 that names the offending field.
+    """Parse a completion request into one protocol-independent request per prompt. Raises ProblemError: 400
+    that names the offending field.
     """
     echo, answered = bool(wire.echo), True
     if echo and wire.max_tokens == 0 and not isinstance(wire.max_tokens, bool):

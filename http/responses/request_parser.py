@@ -74,7 +74,6 @@ def parse_response_request(
     """Return a parsed request for a response.
 
     Args:
-        wire: `body` in structured form.
         answer_id: The response's id, `resp_…`.
         identity: The request's id, and its client.
         on_socket: True if it came over a WebSocket, where requests may continue unstored responses.

@@ -231,7 +231,7 @@ class RepositoryLock:
         self._descriptors: list[int] = []
 
     def try_to_fetch(self) -> bool:
-        """Take the lock for a fetch; return False while another fetch has it. Raises ProblemError: 409: the
+        """Take the lock for a fetch; return False while another fetch has it. Raises ProblemError (409): the
         model is being deleted. Raises OSError: the file of the lock cannot be made.
         """
         if self._take(self._owned, fcntl.LOCK_EX | fcntl.LOCK_NB):
@@ -241,7 +241,7 @@ class RepositoryLock:
         return False
 
     def delete(self) -> None:
-        """Take the lock for a deletion. Raises ProblemError: 409: the model is being fetched, or deleted
+        """Take the lock for a deletion. Raises ProblemError (409): the model is being fetched, or deleted
         already. Raises OSError: the file of the lock cannot be made.
         """
         if not self._take(self._owned, fcntl.LOCK_EX | fcntl.LOCK_NB):

@@ -64,7 +64,7 @@ def find_abilities(folder: Path, architecture: str) -> SpeechAbilities:
         architecture: `model_type` of config.json.
 
     Raises:
-        ProblemError: 501: a library is missing; 503: the architecture is not supported.
+        ProblemError (501): a library is missing; 503: the architecture is not supported.
     """
     name, module = import_architecture(architecture, folder.name)
     arguments = inspect.signature(module.Model.generate).parameters

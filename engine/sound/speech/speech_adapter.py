@@ -134,7 +134,7 @@ class SpeechAdapter:
 
 def read_reference(path: str, client: str = "") -> PreparationSteps[Samples]:
     """Return the samples of an uploaded file, at `REFERENCE_RATE`; yields while it decodes. Raises
-    ProblemError: 400: it is not audio, or is too long or too short; 503: too many decoders hang.
+    ProblemError (400): it is not audio, or is too long or too short; 503: too many decoders hang.
     """
     most = _LONGEST_SECONDS * REFERENCE_RATE
     samples = (yield from decode_recording(Path(path), REFERENCE_RATE, most + 1, _REFERENCE, client)).samples
@@ -221,7 +221,7 @@ def choose_voice(
     model: str, abilities: SpeechAbilities, voice: str | None, *, imitates: bool, request_id: str = ""
 ) -> str | None:
     """Return the voice to pass to the library; None for the model's default. `imitates`: True if the request
-    clones the voice of a recording. Raises ProblemError: 400: the model has no such voice.
+    clones the voice of a recording. Raises ProblemError (400): the model has no such voice.
     """
     if leaves_choice(voice, abilities):
         if abilities.listed_voices and not abilities.voices and not imitates:

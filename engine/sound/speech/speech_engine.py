@@ -122,7 +122,7 @@ Below it, the estimate is the size of the weights (measured: Kokoro 1.5 times, P
 
 
 def open_speech_adapter(folder: Path, record: CapabilityRecord, model: str) -> SpeechAdapter:
-    """Return the adapter that prepares a model's requests. Raises ProblemError: 501: a library is missing;
+    """Return the adapter that prepares a model's requests. Raises ProblemError (501): a library is missing;
     503: the architecture is not supported.
     """
     with named_failures(folder, model), offline():

@@ -138,7 +138,7 @@ class SinglePassSession:
         """Always None: there is no state."""
 
     def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
-        """Transcribe a window. Raises ProblemError: 400: the model's code rejects the language or the audio;
+        """Transcribe a window. Raises ProblemError (400): the model's code rejects the language or the audio;
         503: it needs files that are missing.
         """
         yield

@@ -81,7 +81,7 @@ class TranscriptionAdapter:
 
 
 def make_transcription_adapter(model: str, folder: Path, record: CapabilityRecord) -> TranscriptionAdapter:
-    """Return a model's adapter; needs no weights. Raises ProblemError: 501: the architecture is not served,
+    """Return a model's adapter; needs no weights. Raises ProblemError (501): the architecture is not served,
     or a package is missing.
     """
     if record.architecture == "whisper":
