@@ -292,7 +292,7 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"it could not be started or reached ({error.strerror})"
     text = " ".join(str(error).split()) or type(error).__name__
-    return text[:_MAX_ERROR]
+    return text[:_MAX_ERROR].rstrip(".")
 
 
 def elapsed(since: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -34,6 +35,7 @@ RESULT_TOKENS = 8_000
 MOST_REPEATED = 3  # Number of equal calls, by name and arguments, at which a loop ends
 _BYTES_PER_TOKEN = 4
 _SHORTEST = 200
+_ODD = re.compile(r"[^\w.:/-]")
 
 
 @attrs.frozen
@@ -62,8 +64,10 @@ def join_tools(
         joined[tool.name] = OwnTool(tool, tool.name, function)
     for source in loop.sources:
         for tool in lists[source.label].tools if source.label in lists else ():
-            is_taken = tool.name in taken or tool.name in joined
-            name = f"{source.label}__{tool.name}" if is_taken else tool.name
+            name = _ODD.sub("_", tool.name)[:64] or "_"  # markers of a format are no names
+            name = f"{source.label}__{name}" if name in taken or name in joined else name
+            while name in taken or name in joined:
+                name += "_"
             joined[name] = OwnTool(attrs.evolve(tool, name=name), tool.name, source)
     return joined
 

@@ -18,7 +18,7 @@ from greenroom.http.media.fetcher import FetchRules, GuardedNetwork
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource
 from greenroom.schemas.settings.settings import Settings
-from greenroom.schemas.settings.tool_servers import ToolServer
+from greenroom.schemas.settings.tool_servers import SERVER_NAME, ToolServer
 
 if TYPE_CHECKING:
     from greenroom.http.answering.route_services import RouteServices
@@ -27,8 +27,9 @@ SERVERS = "mcp_servers"  # Member of a chat's `metadata` that names servers
 RIGHTS = "mcp:"
 """Beginning of a key's pattern of tools that opens a server: `mcp:files`, or `mcp:files/read_*`."""
 
-_HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
-_HEADER_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,8000}")
+_OWN_HEADERS = r"(?!(?i:host|content-length|transfer-encoding|connection)$)"
+_HEADER_NAME = re.compile(_OWN_HEADERS + r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]{0,8000}")
 _MOST_SERVERS = 32
 
 
@@ -61,15 +62,17 @@ class ServerFinder:
         return ToolSource(label, server, label, rights=rights, **limits)
 
     def of_address(
-        self, label: str, url: str, field: str, headers: Mapping[str, str] | None, **limits: Any
+        self, label: str, url: str, field: str, headers: Mapping[str, Any] | None, **limits: Any
     ) -> ToolSource:
         """Return a server that a request names by its address. Raises ProblemError: 400 for an address that
         the settings do not allow, 501 without the SDK.
         """
         if not self._settings.allow_mcp_urls:
             detail = f"`{field}` names a server by address, for which `allow_mcp_urls` must be set here."
-
             raise invalid(detail, field, "mcp_url_not_allowed")
+        if not SERVER_NAME.fullmatch(label):
+            detail = "the name of a server has letters, digits, `_` and `-`, at most 64."
+            raise invalid(f"`{field}`: {detail}", field)
         rights = _rights(label)
         if rights is None:
             raise invalid(f"`{field}`: this caller may use no MCP servers.", field, "mcp_server_not_found")
@@ -78,8 +81,9 @@ class ServerFinder:
         rules = FetchRules("https" if fetching == "off" else fetching, hosts)
         rules.check(url, field)
         for name, value in (headers or {}).items():
-            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
-                raise invalid(f"`{field}`: a header cannot be sent as it is.", field)
+            is_text = isinstance(value, str) and _HEADER_VALUE.fullmatch(value)
+            if not is_text or not _HEADER_NAME.fullmatch(name):
+                raise invalid(f"`{field}`: the header {name[:80]!r} cannot be sent as it is.", field)
         _check_sdk()
         given = tuple(f"{name}={value}" for name, value in (headers or {}).items())
         secret = json.dumps([caller().owner, url, given])
@@ -119,6 +123,16 @@ def loop_of(sources: Sequence[ToolSource], field: str, **more: Any) -> ToolLoop 
     if len({*labels}) < len(labels):
         raise invalid(f"`{field}` has two MCP servers of one label.", field)
     return ToolLoop(tuple(sources), **more) if sources else None
+
+
+def tool_names(value: Any, field: str) -> tuple[str, ...] | None:
+    """Return names of tools, as a list or in a filter with `tool_names`."""
+    names = value.get("tool_names") if isinstance(value, dict) else value
+    if value is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise invalid(f"`{field}` must be an array of names, or an object with `tool_names`.", field)
+    return tuple(names)
 
 
 def _rights(label: str) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from greenroom.http.answering.current_request import answer_id, request_client, 
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, WireProtocol, described
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.server_tools import ServerFinder, loop_of
+from greenroom.http.answering.server_tools import ServerFinder, loop_of, tool_names
 from greenroom.http.anthropic.conversation import TOOLSET
 from greenroom.http.anthropic.message_stream import MessageFormatter, asks_to_cache, error_members
 from greenroom.http.anthropic.messages_request import UNSUPPORTED, parse_messages_request
@@ -124,6 +124,8 @@ def message_loop(finder: ServerFinder, wire: MessagesRequest) -> ToolLoop | None
     if wire.tool_choice is not None and wire.tool_choice.type == "none":
         return None
     servers = {server.name: (index, server) for index, server in enumerate(wire.mcp_servers or ())}
+    if len(servers) < len(wire.mcp_servers or ()):
+        raise invalid("`mcp_servers` has two servers of one name.", "mcp_servers")
     sources: list[ToolSource] = []
     toolsets = [(i, tool) for i, tool in enumerate(wire.tools or ()) if tool.type == TOOLSET]
     for index, toolset in toolsets:
@@ -131,37 +133,40 @@ def message_loop(finder: ServerFinder, wire: MessagesRequest) -> ToolLoop | None
         if not toolset.mcp_server_name:
             raise missing(field)
         found = servers.pop(toolset.mcp_server_name, None)
-        limits = _limits(toolset)
+        limits = _limits(toolset, f"tools[{index}]")
         if found is None:
             sources.append(finder.of_settings(toolset.mcp_server_name, field, **limits))
         else:
             sources.append(_source(finder, found[1], f"mcp_servers[{found[0]}]", limits))
     for index, server in servers.values():
+        field = f"mcp_servers[{index}]"
         settings = server.tool_configuration or {}
-        if settings.get("enabled") is not False:
-            allowed = settings.get("allowed_tools")
-            names = None if not isinstance(allowed, list) else tuple(map(str, allowed))
-            sources.append(_source(finder, server, f"mcp_servers[{index}]", {"allowed": names}))
+        if _is_on(settings, f"{field}.tool_configuration"):
+            allowed = tool_names(settings.get("allowed_tools"), f"{field}.tool_configuration.allowed_tools")
+            sources.append(_source(finder, server, field, {"allowed": allowed}))
     return loop_of(sources, "mcp_servers")
 
 
 def _source(finder: ServerFinder, server: McpServerParam, field: str, limits: dict[str, Any]) -> ToolSource:
     if server.url is None:
         return finder.of_settings(server.name, f"{field}.name", **limits)
-    if not server.name:
-        raise invalid(f"`{field}.name` is empty.", f"{field}.name")
     token = server.authorization_token
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     return finder.of_address(server.name, server.url, f"{field}.url", headers, **limits)
 
 
-def _limits(toolset: ToolParam) -> dict[str, Any]:
-    configs = {name: config for name, config in (toolset.configs or {}).items() if isinstance(config, dict)}
-    if _is_on(toolset.default_config, default=True):
-        return {"refused": tuple(name for name in configs if not _is_on(configs[name], default=True))}
-    return {"allowed": tuple(name for name, config in configs.items() if _is_on(config, default=False))}
+def _limits(toolset: ToolParam, field: str) -> dict[str, Any]:
+    """Return the tools that a toolset switches on and off."""
+    default = _is_on(toolset.default_config, f"{field}.default_config")
+    configs = toolset.configs or {}
+    changed = (name for name in configs if _is_on(configs[name], f"{field}.configs", default) != default)
+    return {"refused" if default else "allowed": tuple(changed)}
 
 
-def _is_on(config: JsonObject | None, *, default: bool) -> bool:
-    enabled = (config or {}).get("enabled")
-    return default if not isinstance(enabled, bool) else enabled
+def _is_on(config: Any, field: str, default: bool = True) -> bool:
+    enabled = config.get("enabled") if isinstance(config, dict) else config
+    if enabled is None:
+        return default
+    if not isinstance(enabled, bool):
+        raise invalid(f"`{field}` must have true or false as `enabled`.", f"{field}.enabled", "invalid_type")
+    return enabled

@@ -66,11 +66,11 @@ class ServerCalls:
     def made(self, item: JsonObject) -> str | None:
         """Return the id under which the call of an item was asked for; None if it needed no approval."""
         ident: Any = item.get("approval_request_id")
-        if ident not in self._asked:
+        if not isinstance(ident, str) or ident not in self._asked:
             return None
         self.approved.pop(ident, None)
         self._open.discard(ident)
-        return str(ident)
+        return ident
 
     def unanswered(self) -> dict[str, Message]:
         """Return a result for each call that waits for an approval that does not come."""

@@ -9,7 +9,7 @@ from quart import Blueprint, Response
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import described
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.server_tools import ServerFinder, loop_of
+from greenroom.http.answering.server_tools import ServerFinder, loop_of, tool_names
 from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource
@@ -55,10 +55,13 @@ def response_loop(
 
 
 def _source(finder: ServerFinder, tool: McpTool, field: str) -> ToolSource:
-    allowed = _names(tool.allowed_tools, f"{field}.allowed_tools")
+    allowed = tool_names(tool.allowed_tools, f"{field}.allowed_tools")
     approval, exempt = _approval(tool.require_approval, f"{field}.require_approval")
     limits: dict[str, Any] = {"allowed": allowed, "approval": approval, "exempt": exempt}
     if tool.server_url is None:
+        if tool.headers or tool.authorization:
+            detail = "have a place only beside `server_url`: a server of the settings has its own."
+            raise invalid(f"`{field}`: `headers` and `authorization` {detail}", field)
         return finder.of_settings(tool.server_label, f"{field}.server_label", **limits)
     headers = dict(tool.headers or {})
     if tool.authorization is not None:
@@ -67,22 +70,12 @@ def _source(finder: ServerFinder, tool: McpTool, field: str) -> ToolSource:
     return finder.of_address(tool.server_label, tool.server_url, f"{field}.server_url", headers, **limits)
 
 
-def _names(value: Any, field: str) -> tuple[str, ...] | None:
-    """Return names of tools, as a list or in a filter with `tool_names`."""
-    names = value.get("tool_names") if isinstance(value, dict) else value
-    if value is None:
-        return None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise invalid(f"`{field}` must be an array of names, or an object with `tool_names`.", field)
-    return tuple(names)
-
-
 def _approval(value: Any, field: str) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """Return the tools whose calls need an approval, and those that need none in spite of that."""
     if value in (None, ALWAYS, NEVER):
         return (None if value is None else (value,)), ()
     if not isinstance(value, dict) or value.keys() - {ALWAYS, NEVER}:
         raise invalid(f"`{field}` must be 'always', 'never', or an object with these.", field)
-    never = _names(value.get(NEVER), f"{field}.{NEVER}")
-    always = _names(value.get(ALWAYS), f"{field}.{ALWAYS}")
+    never = tool_names(value.get(NEVER), f"{field}.{NEVER}")
+    always = tool_names(value.get(ALWAYS), f"{field}.{ALWAYS}")
     return ((ALWAYS,), never or ()) if always is None else (always, ())

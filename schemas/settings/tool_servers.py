@@ -37,7 +37,7 @@ class ToolServer:
     default: bool = setting(False, "Offer the tools to chats that name no servers.")
 
     def __attrs_post_init__(self) -> None:
-        if self.url is not None and not re.match(r"https?://[^/\s]", self.url):
+        if self.url is not None and not re.match(r"(?i:https?)://[^/\s]", self.url):
             raise ValueError("url must begin with http:// or https://")
         for pair in (*self.env, *self.headers):
             if "=" not in pair:

@@ -5,8 +5,10 @@ python -m greenroom.tests.compat --only openai-2 --only ollama
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from greenroom.engine.catalog.folders import DEMO_ID
+from greenroom.engine.catalog.folders import DEMO_FOLDER, DEMO_ID
 from greenroom.tests.compat.client_table import HERE, Client, read_clients
 from greenroom.tests.compat.environments import command_of, search_path
 from greenroom.tests.compat.served_model import served_model
@@ -46,15 +48,20 @@ def main(only: tuple[str, ...], url: str | None, select: str) -> None:
             verdicts = _try_all(clients, url, select, folder)
         else:
             ranks = make_tiny_encoder("bert-rerank", folder / "bert-rerank")
-            models = (DEMO_ID, str(ranks), *_agents(clients, folder))
+            models = (DEMO_ID, str(ranks), *_agents(clients, folder), *_tool_users(clients, folder))
             with (
                 _open_hub(folder) as hub,
                 served_model(
                     folder / "server.log",
                     "--db",
                     ":memory:",
+                    *_tool_servers(clients, folder),
                     *models,
-                    variables={"HF_ENDPOINT": hub.address, "HF_HUB_CACHE": str(folder / "hub")},
+                    variables={
+                        **_programs(clients),
+                        "HF_ENDPOINT": hub.address,
+                        "HF_HUB_CACHE": str(folder / "hub"),
+                    },
                 ) as address,
             ):
                 verdicts = _try_all(clients, address, select, folder)
@@ -88,6 +95,37 @@ def _agents(clients: Sequence[Client], scratch: Path) -> list[str]:
     heads = {"num_attention_heads": 1, "num_key_value_heads": 1}
     sizes = {"max_position_embeddings": 131_072, "num_hidden_layers": 1, **heads}
     return [str(make_tiny_model("qwen3", scratch / "agent", _make_tokenizer(scratch), **sizes))]
+
+
+def _tool_users(clients: Sequence[Client], scratch: Path) -> list[str]:
+    """Return the built-in model with more context, for the definitions of tools."""
+    if not any(client.servers for client in clients):
+        return []
+    folder = shutil.copytree(DEMO_FOLDER, scratch / "tools")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "max_position_embeddings": 131_072}))
+    return [str(folder)]
+
+
+def _tool_servers(clients: Sequence[Client], scratch: Path) -> list[str]:
+    """Return options with a file of settings that names the servers of all clients."""
+    servers = {name: command for client in clients for name, command in client.servers.items()}
+    lines = [
+        f"[mcp.{name}]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\ntimeout = 120"
+        for name, (program, *arguments) in servers.items()
+    ]
+    file = scratch / "servers.toml"
+    file.write_text("\n".join(lines))
+    return ["--config", str(file)] if servers else []
+
+
+def _programs(clients: Sequence[Client]) -> dict[str, str]:
+    """Return a PATH with the programs of all servers, which are installed if needed."""
+    path = os.environ["PATH"]
+    for client in clients:
+        if client.servers:
+            path = os.pathsep.join([path, search_path(client, "")])
+    return {"PATH": path}
 
 
 def _try_all(clients: Sequence[Client], address: str, select: str, folder: Path) -> list[Verdict]:
@@ -130,6 +168,7 @@ def _surroundings(client: Client, address: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     silent = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "DO_NOT_TRACK": "1"}
     own = {"GREENROOM_URL": address, "GREENROOM_CLIENT": client.name}
+    own["GREENROOM_SERVERS"] = ",".join(client.servers)
     if client.is_launched:
         own |= {
             "PATH": search_path(client, os.environ["PATH"]),

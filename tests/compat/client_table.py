@@ -19,6 +19,7 @@ class Client:
         file: Name of its test file in `clients/`; versions of a client share one.
         packages: Packages needed besides pytest, each with its version; of node, if the file is JavaScript.
         node_packages: Packages of node whose programs a test file in Python starts.
+        servers: Commands of MCP servers by name, which the server under test starts.
         known_failures: Reasons of known failures, by test name.
     """
 
@@ -26,6 +27,7 @@ class Client:
     file: str
     packages: Sequence[str]
     node_packages: Sequence[str] = ()
+    servers: Mapping[str, Sequence[str]] = attrs.field(factory=dict)
     known_failures: Mapping[str, str] = attrs.field(factory=dict)
 
     @property
@@ -55,6 +57,7 @@ def read_clients(folder: Path = HERE) -> tuple[Client, ...]:
             row["file"],
             row.get("packages", ()),
             row.get("node_packages", ()),
+            row.get("servers", {}),
             known_failures=failures.get(name, {}),
         )
         for name, row in clients.items()

@@ -40,9 +40,10 @@ def command_of(client: Client, suites: Path, report: Path, select: str = "") -> 
 def search_path(client: Client, path: str) -> str:
     """Return a PATH with the programs of a client's environment before others; it is made if needed."""
     folders = []
+    kept = ("--ignore-scripts",) if client.servers else ()
     if client.node_packages:
-        # Its scripts fetch the program for this machine.
-        folders.append(str(_node_environment(client, client.node_packages) / "node_modules" / ".bin"))
+        # A client's scripts fetch the program for this machine.
+        folders.append(str(_node_environment(client, client.node_packages, *kept) / "node_modules" / ".bin"))
     if client.packages and not client.runs_on_node:
         folders.append(str(_python_environment(client).parent))
     return os.pathsep.join([*folders, path])

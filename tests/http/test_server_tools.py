@@ -153,6 +153,9 @@ async def test_an_approval_is_asked_for_given_and_refused(served: Served) -> Non
     unknown = {"type": "mcp_approval_response", "approval_request_id": "other", "approve": True}
     status = (await fetch(served.server, "POST", "/v1/responses", response_body(input=[unknown]))).status
     assert status == 404
+    strange = {**request.model_dump(), "type": "mcp_call", "output": "5", "approval_request_id": []}
+    odd = response_body(input=[{"role": "user", "content": QUESTION}, strange], max_output_tokens=16)
+    assert (await fetch(served.server, "POST", "/v1/responses", odd)).status == 200
 
 
 async def test_messages_whole_and_streamed(served: Served) -> None:
@@ -255,6 +258,9 @@ async def test_calls_are_seen_by_operators(served: Served) -> None:
 
 async def test_wrong_wishes_are_named(served: Served) -> None:
     chat = {"model": "default", "messages": [openai_clients.USER]}
+    message = {**chat, "max_tokens": 9}
+    toolset = {"type": "mcp_toolset", "mcp_server_name": "toy"}
+    named = {"name": "toy", "type": "url"}
     wishes: list[tuple[dict[str, Any], str]] = [
         (response_body(tools=[{**MCP, "server_label": "other"}]), "may use gone, toy"),
         (response_body(tools=[MCP, MCP]), "two MCP servers"),
@@ -263,11 +269,20 @@ async def test_wrong_wishes_are_named(served: Served) -> None:
         (response_body(tools=[{**MCP, "server_url": "https://x.y/mcp"}]), "allow_mcp_urls"),
         (response_body(max_tool_calls=0), "max_tool_calls"),
         (response_body(tool_choice={**MCP, "server_label": "other"}), "`tool_choice` names the MCP server"),
+        (response_body(tools=[{**MCP, "authorization": "secret"}]), "beside `server_url`"),
+        ({**message, "tools": [{**toolset, "default_config": {"enabled": "no"}}]}, "default_config"),
+        ({**message, "tools": [{**toolset, "configs": {"add": 3}}]}, "`tools[0].configs`"),
+        ({**message, "mcp_servers": [named, named]}, "two servers of one name"),
+        (
+            {**message, "mcp_servers": [{**named, "tool_configuration": {"allowed_tools": 3}}]},
+            "allowed_tools",
+        ),
         ({**chat, "metadata": {"mcp_servers": 3}}, "metadata.mcp_servers"),
         ({**chat, "metadata": {"mcp_servers": "toy"}, "n": 2}, "`n` must be 1"),
     ]
     for body, said in wishes:
-        path = "/v1/responses" if "input" in body else "/v1/chat/completions"
+        path = "/v1/messages" if "max_tokens" in body else "/v1/chat/completions"
+        path = "/v1/responses" if "input" in body else path
         answer = await fetch(served.server, "POST", path, body)
         assert (answer.status, said in answer.json()["error"]["message"]) == (400, True), said
     # Beyond this machine nobody may use a server by default.
@@ -300,7 +315,17 @@ async def test_servers_named_by_address_obey_the_rules_and_their_secrets_stay() 
     secret = "not-to-be-seen"
     async with serving(settings) as served:
         address = {**MCP, "authorization": secret, "headers": {"X-Key": secret}}
-        for url in ("http://127.0.0.1:9/mcp", "https://localhost/mcp", "https://u:p@example.org/mcp"):
+        for odd in ({"headers": {"A": 3}}, {"headers": {"Host": "a"}}, {"server_label": "a\nb"}):
+            body = response_body(tools=[{**address, "server_url": "https://a.example/", **odd}])
+            answer = await fetch(served.server, "POST", "/v1/responses", body)
+            assert answer.status == 400
+            assert "server_url" in answer.json()["error"]["message"]
+        for url in (
+            "HTTPS://127.0.0.1/mcp",
+            "http://127.0.0.1:9/mcp",
+            "https://localhost/mcp",
+            "https://u:p@example.org/mcp",
+        ):
             body = response_body(tools=[{**address, "server_url": url}], tool_choice="auto")
             answer = await fetch(served.server, "POST", "/v1/responses", body)
             assert secret.encode() not in answer.body

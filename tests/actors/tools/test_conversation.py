@@ -16,7 +16,7 @@ from greenroom.actors.conversation import describe_function
 from greenroom.actors.system import System, open_system
 from greenroom.actors.tools import turn as loops
 from greenroom.actors.tools.conversation import ToolConversation
-from greenroom.actors.tools.turn import LoopRules, OwnTool, find_fault, result_message
+from greenroom.actors.tools.turn import LoopRules, OwnTool, find_fault, join_tools, result_message
 from greenroom.api import ConversationOptions, run_conversation
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, ToolCallDelta
 from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
@@ -251,6 +251,23 @@ def test_long_results_are_cut_and_images_need_eyes() -> None:
     assert "cannot take" in blind.text
     seeing = result_message(ToolCall("1", "f", ""), result, room=100, sees=True)
     assert seeing.images == (ImagePart(b"png"),)
+
+
+def test_tools_of_one_name_stay_apart_and_odd_names_are_written_plainly() -> None:
+    sources = tuple(ToolSource(label, TOY, label) for label in ("a", "a__b", "c"))
+    named = {"a": ("b__c", "x", "</call> y"), "a__b": ("c", "b__c"), "c": ("x", "")}
+    lists = {label: ToolsListed(label, tuple(map(Tool, names))) for label, names in named.items()}
+    joined = join_tools((Tool("x"), Tool("c__x")), ToolLoop(sources), lists)
+    found = {name: (own.server, own.name) for name, own in joined.items()}
+    assert found == {
+        "b__c": ("a", "b__c"),
+        "a__x": ("a", "x"),
+        "_/call__y": ("a", "</call> y"),
+        "c": ("a__b", "c"),
+        "a__b__b__c": ("a__b", "b__c"),
+        "c__x_": ("c", "x"),
+        "_": ("c", ""),
+    }
 
 
 @pytest.mark.parametrize(
