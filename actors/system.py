@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -43,9 +42,6 @@ if TYPE_CHECKING:
 log = get_logger()
 
 Known = TypeVar("Known")
-
-_SWITCH_INTERVAL = 0.0005
-"""Seconds after which a computing thread yields the GIL; a model's worker needs it often and briefly."""
 
 LOSS_SECONDS = 5.0
 """Maximum seconds for a shutdown once the device is lost, including requests that can still finish."""
@@ -105,6 +101,10 @@ class System:
         When the system closes, children are cancelled before the pool.
         """
         return await self._children.start(run, *args)
+
+    def attend(self, run: Callable[..., Awaitable[Any]], *args: Any) -> None:
+        """Begin a child task in the system that nobody waits for; see `start`."""
+        self._children.start_soon(run, *args)
 
     async def reload(self, settings: Settings) -> tuple[str, ...]:
         """Put changed settings of models and their names in force; return the models to be opened anew."""
@@ -242,8 +242,6 @@ async def open_system(
     workers = Workers(hang_timeout, activity)
     actors = _create_actors(settings, workers, database, engines, left_out)
     watch_imports(activity.set_importing if activity is not None else None)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(_SWITCH_INTERVAL)
     log.info("started", actor="system")
     system: System | None = None
     of_body: BaseException | None = None
@@ -265,7 +263,6 @@ async def open_system(
         ended = await workers.close(max(_seconds_left(system, settings), 0.5))
         if system is not None:
             system.hung = not ended
-        sys.setswitchinterval(interval)
         log.info("stopped", actor="system", hung=not ended)
 
 

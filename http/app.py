@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 from urllib.parse import quote
 
@@ -13,7 +14,6 @@ from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
-from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.system import System
 from greenroom.http.answering.current_request import (
@@ -26,12 +26,18 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.answering.event_stream import STATUS_TIMEOUT
 from greenroom.http.answering.http_responses import paced_response
-from greenroom.http.answering.protocols import answer_errors, model_routes, protocol_name, protocol_of
+from greenroom.http.answering.protocols import (
+    WireProtocol,
+    answer_errors,
+    model_routes,
+    protocol_name,
+    protocol_of,
+)
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.encoding.problem_documents import ErrorMembers
 from greenroom.http.guard.host_guard import BODY_TYPES
-from greenroom.http.guard.keys import Head, KeyWatch, is_reachable
+from greenroom.http.guard.keys import Door, Head, KeyRing, KeyWatch, is_reachable, settings_keys
 from greenroom.http.guard.request_body import BODY_LIMIT
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
@@ -63,6 +69,7 @@ from greenroom.schemas.settings.settings import Settings
 PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PROTOCOL, RERANK_PROTOCOL)
 """All protocols; the first one formats errors on paths of no protocol."""
 
+NOWHERE = " "  # Path of what is outside the application's own, which no route has
 BODY_TIMEOUT = 60  # Time limit for a request body to arrive, in seconds
 
 
@@ -83,14 +90,71 @@ def error_shapes(path: str, headers: Headers) -> ErrorMembers:
     return protocol_of(path, headers, PROTOCOLS).error_members
 
 
-def create_app(refs: ActorRefs, settings: Settings, *, status_timeout: float = STATUS_TIMEOUT) -> QuartTrio:
-    """Return an application that turns HTTP requests into messages to the actors. `status_timeout`: longest
-    wait for a status, in seconds; then a stream opens.
+def create_app(
+    system: System,
+    settings: Settings,
+    *,
+    protocols: Sequence[str] | None = None,
+    prefix: str = "",
+    status_timeout: float = STATUS_TIMEOUT,
+) -> QuartTrio:
+    """Return an application for another program's server, which turns requests into messages to a system.
+
+    It watches keys and time limits as long as the system runs.
+
+    Args:
+        protocols: Names of the protocols to serve (`openai`, `responses`, `anthropic`, `ollama`, `rerank`);
+            None for all.
+        prefix: Path under which it is mounted, such as `/llm`, if the server does not tell it (`root_path`).
+        status_timeout: Longest wait for a status, in seconds; then a stream opens.
+
+    Raises:
+        ValueError: There is no such protocol, or the prefix is no path.
     """
-    return create_app_with(RouteServices(refs, settings, status_timeout))
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise ValueError(f"prefix = {prefix!r}: a path begins with / and does not end so, such as /llm")
+    known = {protocol.name: protocol for protocol in PROTOCOLS}
+    names = tuple(known) if protocols is None else tuple(protocols)
+    if not names or not known.keys() >= set(names):
+        raise ValueError(f"protocols = {protocols!r}: name one or more of {', '.join(known)}")
+    door = Door(
+        KeyRing(settings_keys(settings)),
+        open_loopback=settings.open_loopback,
+        lets_networks_in=settings.insecure,
+    )
+    services = RouteServices(system.refs, settings, status_timeout, door=door)
+    app = create_app_with(services, tuple(known[name] for name in known if name in names))
+    watch, begun = KeyWatch(door.ring, system.refs, settings.db), trio.Event()
+
+    async def keep_watch() -> None:
+        try:
+            await watch.begin()
+        finally:
+            begun.set()
+        await watch.run()
+
+    system.attend(keep_watch)
+    system.attend(services.deadlines.run, system.refs.pool)
+    app.asgi_app = partial(_answer_mounted, app.asgi_app, prefix, begun)  # type: ignore[method-assign]
+    return app
 
 
-def create_app_with(services: RouteServices) -> QuartTrio:
+async def _answer_mounted(
+    app: Any, prefix: str, begun: trio.Event, scope: Any, receive: Any, send: Any
+) -> None:
+    """Answer a request under the prefix once the keys are known; other paths do not exist."""
+    if scope["type"] != "lifespan":
+        await begun.wait()
+        root, path = scope.get("root_path", ""), scope["path"]
+        if not root.endswith(prefix):
+            root += prefix
+        is_under = path == root or path.startswith(f"{root}/")
+        scope = {**scope, "root_path": root, "path": path if is_under else f"{root}/{NOWHERE}"}
+    await app(scope, receive, send)
+
+
+def create_app_with(services: RouteServices, protocols: Sequence[WireProtocol] = PROTOCOLS) -> QuartTrio:
+    """Return an application whose routes work with these services."""
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
     app.request_class = FlowControlledRequest
@@ -98,8 +162,8 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
-    respond, requests = answer_errors(app, PROTOCOLS), HttpRequests()
-    _Guard(app, services, respond, requests)
+    respond, requests = answer_errors(app, protocols), HttpRequests()
+    _Guard(app, services, protocols, respond, requests)
     _inspect(app, services.refs.inspector)
     app.register_blueprint(page_routes())
     app.register_blueprint(health_routes(services.refs))
@@ -107,8 +171,9 @@ def create_app_with(services: RouteServices) -> QuartTrio:
     for routes in admin_routes(services):
         app.register_blueprint(routes)
     app.register_blueprint(metrics_route(services.refs, requests))
-    app.register_blueprint(model_routes(services.refs.pool, PROTOCOLS))
-    for protocol in PROTOCOLS:
+    if any(protocol.models is not None for protocol in protocols):
+        app.register_blueprint(model_routes(services.refs.pool, protocols))
+    for protocol in protocols:
         for routes in protocol.routes(services):
             app.register_blueprint(routes)
     return app
@@ -125,10 +190,11 @@ class _Guard:
         self,
         app: QuartTrio,
         services: RouteServices,
+        protocols: Sequence[WireProtocol],
         respond: Callable[[Problem], Response],
         requests: HttpRequests,
     ) -> None:
-        self._app, self._respond, self._requests = app, respond, requests
+        self._app, self._respond, self._requests, self._protocols = app, respond, requests, protocols
         self._hosts, self._answers, self._door = services.hosts, services.answers, services.door
         self._deadlines, self._audit = services.deadlines, services.refs.audit
         services.refs.meter.follow(self._door.limits)
@@ -140,7 +206,7 @@ class _Guard:
         state = request.scope["state"]
         state["request_id"], state["client_ids"] = new_request_id(), client_ids(request.headers)
         book = None if self._audit is None else self._audit.book
-        protocol = protocol_name(request.path, request.headers, PROTOCOLS)
+        protocol = protocol_name(request.path, request.headers, self._protocols)
         begin_record(book, protocol, on_socket=socket_request() is not None)
         _raise_if(self._hosts.find_problem(request.headers, request.scheme, request.http_version))
         if request.root_path and request.scope["path"] == request.root_path:
@@ -153,7 +219,7 @@ class _Guard:
             return led
         await self._admit(state)
         if request.routing_exception is None and request.method in ("POST", "PUT", "PATCH"):
-            _raise_if(self._hosts.find_body_problem(_body_type(), request.headers))
+            _raise_if(self._hosts.find_body_problem(self._body_type(), request.headers))
         return None
 
     def _preflight(self) -> Response:
@@ -179,6 +245,14 @@ class _Guard:
         state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], request.path)
         resources.callback(leave)
 
+    def _body_type(self) -> str:
+        # Browsers whose extensions or settings suppress Origin still send Sec-Fetch-Site.
+        from_browser = "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
+        bodiless = not request.content_length and "Transfer-Encoding" not in request.headers
+        any_type = protocol_of(request.path, request.headers, self._protocols).any_body_type
+        tolerant = not from_browser and (any_type or (bodiless and not request.mimetype))
+        return BODY_TYPES[0] if tolerant else request.mimetype
+
     async def _finish(self, response: Response) -> Response:
         try:
             paced = paced_response(self._answers, response)
@@ -194,7 +268,7 @@ class _Guard:
         ids = request_id_headers(request_id()) | request.scope["state"]["client_ids"].headers
         response.headers.update(ids | notice_headers())
         if (known := request.scope["state"].get("caller")) is not None:
-            anthropic = protocol_name(request.path, request.headers, PROTOCOLS) == "anthropic"
+            anthropic = protocol_name(request.path, request.headers, self._protocols) == "anthropic"
             response.headers.update(self._door.limits.headers(known, anthropic=anthropic))
         response.headers["x-content-type-options"] = "nosniff"
         origin = request.headers.get("Origin")
@@ -220,16 +294,8 @@ def _inspect(app: QuartTrio, inspector: Inspector | None) -> None:
 
 def _head() -> Head:
     headers, address = request.headers, request.remote_addr
-    return Head(request.method, request.path, headers, address, request.http_version)
-
-
-def _body_type() -> str:
-    # Browsers whose extensions or settings suppress Origin still send Sec-Fetch-Site.
-    from_browser = "Origin" in request.headers or "Sec-Fetch-Site" in request.headers
-    bodiless = not request.content_length and "Transfer-Encoding" not in request.headers
-    any_type = protocol_of(request.path, request.headers, PROTOCOLS).any_body_type
-    tolerant = not from_browser and (any_type or (bodiless and not request.mimetype))
-    return BODY_TYPES[0] if tolerant else request.mimetype
+    own = (request.scope.get("server") or (None,))[0]  # which a test client does not tell
+    return Head(request.method, request.path, headers, address, request.http_version, own)
 
 
 log = get_logger(actor="http")

@@ -18,7 +18,7 @@ def make_app(system: System, settings: Settings) -> TrioDispatcherMiddleware:
     async def hello(name: str) -> str:
         return await chat(system, f"Hello, I am {name}!", max_tokens=50)
 
-    return TrioDispatcherMiddleware({"/ai": create_app(system.refs, settings), "": own})
+    return TrioDispatcherMiddleware({"/ai": create_app(system, settings, prefix="/ai"), "": own})
 
 
 async def serve(

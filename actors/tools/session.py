@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
-import logging
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -163,8 +162,6 @@ class Session:
         from mcp import Client
         from mcp_types import Implementation
 
-        # It logs each fault of a server with a traceback; ours are named events.
-        logging.getLogger("mcp").setLevel(logging.CRITICAL)
         program = roads.Program(self.source.server, self._lose)
         road: Any = roads.open_address(self.source) if self.source.server.kind == "http" else program.open()
         info = Implementation(name="greenroom", version="1")

@@ -20,8 +20,7 @@ from types import ModuleType
 
 from greenroom.engine.catalog.load_failures import named_failures
 
-_MAX_OPEN_FILES = 4096
-"""Wanted limit of open files, if the system allows it: sharded weights beside many connections."""
+_ADVICE = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
 _lock = threading.Lock()
 _imported: set[str] = set()
 _watcher: Callable[[bool], None] | None = None
@@ -92,7 +91,7 @@ def _import_once(library: str) -> None:
         if library in _imported:
             return
         prefer_openblas()
-        with _keep_file_limit():
+        with _keep_process():
             importlib.import_module(library)
 
         # The libraries create some hundred thousand permanent objects. Freezing hides them from the garbage
@@ -103,19 +102,17 @@ def _import_once(library: str) -> None:
 
 
 @contextlib.contextmanager
-def _keep_file_limit() -> Iterator[None]:
-    """Prevent mlx-lm from setting the limit of open files to 4,096 at its import, and raise it if needed."""
-    set_limit = resource.setrlimit
+def _keep_process() -> Iterator[None]:
+    """Prevent mlx-lm from setting the limit of open files and a variable of the environment at its import."""
+    set_limit, advice = resource.setrlimit, os.environ.get(_ADVICE)
     setattr(resource, "setrlimit", lambda *_: None)  # noqa: B010
     try:
         yield
     finally:
         setattr(resource, "setrlimit", set_limit)  # noqa: B010
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = _MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(_MAX_OPEN_FILES, hard)
-    if soft != resource.RLIM_INFINITY and soft < limit:
-        with contextlib.suppress(OSError, ValueError):  # the kernel may have a lower limit
-            resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+        os.environ.pop(_ADVICE, None)
+        if advice is not None:
+            os.environ[_ADVICE] = advice
 
 
 def import_grammar_library() -> None:
@@ -127,7 +124,7 @@ def import_model_code(module: str) -> ModuleType:
     """Import the code of one architecture, or the module that finds it. Raises ImportError: the module or one
     of its dependencies is missing.
     """
-    with importing(), _keep_file_limit():
+    with importing(), _keep_process():
         return importlib.import_module(module)
 
 

@@ -141,7 +141,7 @@ def _hint(path: str, known: Sequence[str]) -> str | None:
     if (instead := what_is_instead(path)) is not None:
         return instead
     meant = nearest_path(path, known)
-    return None if meant is None else f"Did you mean `{meant}`?"
+    return None if meant is None else f"Did you mean `{request.root_path}{meant}`?"
 
 
 def _problem(error: HTTPException) -> Problem:

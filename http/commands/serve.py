@@ -98,10 +98,11 @@ def command(
 
         import trio
 
-        from greenroom.http.process.shutdown import raise_descriptor_limit
+        from greenroom.http.process.shutdown import WEIGHT_FILES, raise_descriptor_limit, switch_often
         from greenroom.http.transport.accept_loop import needed_descriptors
 
-        raise_descriptor_limit(needed_descriptors(settings.max_connections))
+        raise_descriptor_limit(max(WEIGHT_FILES, needed_descriptors(settings.max_connections)))
+        switch_often()
         import greenroom.http.app  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()

@@ -45,22 +45,28 @@ _NO_KEY = (
 
 @attrs.frozen
 class Head:
-    """The request line, the headers and the peer's address of a request, by which it is admitted."""
+    """The request line, the headers and both addresses of a request, by which it is admitted."""
 
     method: str
     path: str
     headers: Headers
     address: str | None
     http_version: str = "1.1"
+    own_address: str | None = None
 
 
 class Door:
     """Admits requests by API key: identifies their callers, and refuses strangers while keys are needed.
-    `open_loopback`: True if programs of this machine need no key, except for operators' routes.
+
+    Args:
+        open_loopback: True if programs of this machine need no key, except for operators' routes.
+        lets_networks_in: False to refuse requests without a key on addresses that other machines reach, even
+            while there is no key; the addresses of another program's server are known by requests alone.
     """
 
-    def __init__(self, ring: KeyRing, *, open_loopback: bool = False) -> None:
+    def __init__(self, ring: KeyRing, *, open_loopback: bool = False, lets_networks_in: bool = True) -> None:
         self.ring = ring
+        self._lets_networks_in = lets_networks_in
         self.limits = RateLimits()
         self._open_loopback = open_loopback
         self._wrong = WrongKeys()
@@ -70,7 +76,8 @@ class Door:
         """Return the caller of a request. Raises ProblemError: 401 for a request without a valid key, 403 for
         a path that a key for metrics does not open, 429 after many wrong keys.
         """
-        if not self.ring.is_locked:
+        is_open = self._lets_networks_in or not is_reachable(head.own_address)
+        if not self.ring.is_locked and is_open:
             return ANYBODY
         given = presented_keys(head.headers)
         now = time.time()

@@ -7,14 +7,14 @@ import re
 import types
 from collections.abc import Iterable
 from enum import Enum
-from functools import cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
 
 import attrs
 import cattrs
-from quart import Blueprint, Response
+from quart import Blueprint, Response, request
 from quart_trio import QuartTrio
 from werkzeug.routing import Rule
 
@@ -28,14 +28,23 @@ from greenroom.schemas.wire.wire import AtMost
 def openapi_routes(app: QuartTrio) -> Blueprint:
     """Return the blueprint of the route that serves the OpenAPI document."""
     routes = Blueprint("openapi", __name__)
-    document = cache(lambda: json_bytes(openapi_document(app)))
+    document = cache(lambda: openapi_document(app))
+    written = lru_cache(_MOUNTS)(lambda at: json_bytes({**document(), **_servers(at)}))
 
     @routes.get("/openapi.json")
     @described("Describe all routes")
     async def openapi() -> Response:
-        return json_response(document())
+        return json_response(written(request.root_path))
 
     return routes
+
+
+_MOUNTS = 4
+"""Paths of mounted applications whose documents are kept."""
+
+
+def _servers(root_path: str) -> dict[str, Any]:
+    return {"servers": [{"url": root_path}]} if root_path else {}
 
 
 _ANY_REQUEST = (400, 403, 408, 431, 503)

@@ -23,6 +23,7 @@ from greenroom.actors.store.database_file import MEMORY, default_path
 from greenroom.actors.store.read_only import read_capabilities
 from greenroom.actors.system import System, open_system
 from greenroom.http.process.exit_status import ExitStatus, print_problem, status_of_signal
+from greenroom.http.process.shutdown import WEIGHT_FILES, raise_descriptor_limit, switch_often
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.settings.settings import Settings
 
@@ -57,6 +58,8 @@ def run_with_system(
     closing = min(settings.shutdown_timeout, CLOSE_SECONDS)
     of_system = attrs.evolve(settings, shutdown_timeout=closing, db=settings.db if stores else None)
     signals = _Signals()
+    raise_descriptor_limit(WEIGHT_FILES)
+    switch_often()
 
     async def opened() -> tuple[int, bool]:
         engines = Engines(settings, ProbedModels(lambda: stored_capabilities(settings)))

@@ -93,6 +93,8 @@ def set_log_level(log_level: LogLevel) -> None:
     logging.getLogger().setLevel(level)
     for name in NOISY_LIBRARIES:
         logging.getLogger(name).setLevel(max(level, logging.WARNING))
+    # It logs each fault of a tool server with a traceback; ours are named events.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     for name in WARNING_LIBRARIES:
         logging.getLogger(name).setLevel(level if level <= logging.DEBUG else max(level, logging.ERROR))
 

@@ -170,6 +170,17 @@ def _dispatch(library: ctypes.CDLL, exit_now: ctypes.c_void_p, nanoseconds: int,
     library.dispatch_after_f(when, library.dispatch_get_global_queue(0, 0), status, exit_now)
 
 
+WEIGHT_FILES = 4096
+"""Wanted limit of open files, if the system allows it: sharded weights beside many connections."""
+_SWITCH_INTERVAL = 0.0005
+"""Seconds after which a computing thread yields the GIL; a model's worker needs it often and briefly."""
+
+
+def switch_often() -> None:
+    """Let the threads of this process take turns often, since most of them serve one model's worker."""
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+
+
 _MACOS_OPEN_MAX = 10_240
 """Largest soft limit of macOS, even if the hard limit is infinite (`OPEN_MAX` in its `setrlimit(2)`)."""
 

@@ -73,7 +73,7 @@ async def test_a_call_is_read_by_the_models_real_parser(scripted_system: OpenScr
 
 async def test_the_application_is_asked_by_its_test_client(scripted_system: OpenScripted) -> None:
     async with scripted_system(["Hello, you!"], "small") as system:
-        client = create_app(system.refs, system.settings).test_client()
+        client = create_app(system, system.settings).test_client()
         body = {"model": "small", "messages": [{"role": "user", "content": "Hello!"}]}
         answer = await (await client.post("/v1/chat/completions", json=body)).get_json()
     assert answer["choices"][0]["message"]["content"] == "Hello, you!"

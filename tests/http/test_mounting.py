@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import attrs
 import httpx2
+import hypercorn.trio
 import pytest
+import structlog
 import trio
+from hypercorn.config import Config
 from openai import OpenAI
+from quart_trio import QuartTrio
 
 from greenroom.api import create_app, open_system
+from greenroom.http.asgi import make_app
 from greenroom.notes.mounting_example import serve
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.servers.server_processes import run_greenroom
 
 
 async def test_clients_reach_both_applications_and_the_same_model(
@@ -41,7 +54,7 @@ async def test_clients_reach_both_applications_and_the_same_model(
 async def test_the_application_answers_its_own_test_client() -> None:
     settings = Settings(shutdown_timeout=60.0)
     async with open_system(settings) as system:
-        client = create_app(system.refs, settings).test_client()
+        client = create_app(system, settings).test_client()
         listed = await client.get("/v1/models")
         assert [model["id"] for model in (await listed.get_json())["data"]] == ["greenroom-demo"]
         body = {"model": "default", "messages": [{"role": "user", "content": "Hello!"}], "max_tokens": 5}
@@ -49,6 +62,101 @@ async def test_the_application_answers_its_own_test_client() -> None:
         assert (answer.status_code, (await answer.get_json())["usage"]["completion_tokens"]) == (200, 5)
         refused = await client.post("/v1/chat/completions", json={"model": "default"})
         assert (await refused.get_json())["error"]["param"] == "messages"
+
+
+PATHS = [
+    (None, "/llm/v1/models", 200),
+    (None, "/llm", 308),
+    (None, "/v1/models", 404),
+    (None, "/llmx/v1/models", 404),
+    (("ollama",), "/llm/api/tags", 200),
+    (("ollama",), "/llm/v1/models", 404),
+    (("rerank", "anthropic"), "/llm/v1/models", 200),
+    (("anthropic",), "/llm/api/tags", 404),
+]
+
+
+async def test_only_paths_under_the_prefix_and_of_the_protocols_exist() -> None:
+    async with open_system(Settings(shutdown_timeout=60.0)) as system:
+        for protocols, path, status in PATHS:
+            client = create_app(system, Settings(), protocols=protocols, prefix="/llm").test_client()
+            assert (await client.get(path)).status_code == status, (protocols, path)
+        client = create_app(system, Settings(), prefix="/llm").test_client()
+        missed = await (await client.get("/llm/v1/modles")).get_json()
+        assert "`/llm/v1/models`" in missed["detail"]
+        written = await (await client.get("/llm/openapi.json")).get_json()
+        assert written["servers"] == [{"url": "/llm"}]
+        for names in (("opnai",), ()):
+            with pytest.raises(ValueError, match="name one or more of openai, responses, anthropic"):
+                create_app(system, Settings(), protocols=names)
+        for prefix in ("llm", "/llm/", "/"):
+            with pytest.raises(ValueError, match=f"prefix = '{prefix}'"):
+                create_app(system, Settings(), prefix=prefix)
+
+
+async def test_other_machines_need_a_key_of_a_mounted_application_too(tmp_path: Path) -> None:
+    settings = Settings(db=str(tmp_path / "kept.sqlite3"), shutdown_timeout=60.0)
+
+    async def status(app: QuartTrio, own: str, path: str = "/v1/models", **headers: str) -> int:
+        scope = {"server": (own, 80)}
+        return (await app.test_client().get(path, scope_base=scope, headers=headers)).status_code
+
+    async with open_system(settings) as system:
+        app = create_app(system, settings)
+        assert await status(app, "192.0.2.1") == 401
+        assert await status(app, "192.0.2.1", "/livez") == 200
+        assert await status(app, "127.0.0.1") == 200
+        assert await status(create_app(system, attrs.evolve(settings, insecure=True)), "192.0.2.1") == 200
+        add = partial(run_greenroom, "keys", "add", "ada", "--db", settings.db or "")
+        key = (await trio.to_thread.run_sync(add)).stdout.split()[-1]
+        with trio.fail_after(60):
+            while await status(app, "127.0.0.1") != 401:
+                pass
+        assert await status(app, "192.0.2.1", authorization=f"Bearer {key}") == 200
+
+
+async def test_any_server_under_trio_serves_the_application_and_owns_its_lifespan(
+    nursery: trio.Nursery,
+) -> None:
+    app, ends, config = make_app(Settings(shutdown_timeout=60.0), prefix="/llm"), trio.Event(), Config()
+    config.bind = ["127.0.0.1:0"]
+    early = RawAnswer()
+    await app({"type": "http"}, early.receive, early.send)
+    assert (early.sent[0]["status"], b"not_ready" in early.sent[1]["body"]) == (503, True)
+    serve_app = partial(hypercorn.trio.serve, app, config, shutdown_trigger=ends.wait)
+    with structlog.testing.capture_logs() as logs:
+        [address] = await nursery.start(serve_app)
+        async with httpx2.AsyncClient(base_url=address, timeout=600) as http:
+            assert (await http.get("/llm/v1/models")).status_code == 200
+        ends.set()
+    [told] = [line for line in logs if line["event"] == "served by another server"]
+    assert len(told["it_must"]) == 4
+    failed = RawAnswer({"type": "lifespan.startup"})
+    await make_app(Settings(models=("/nowhere",)))({"type": "lifespan"}, failed.receive, failed.send)
+    assert failed.sent[0]["type"] == "lifespan.startup.failed"
+    assert "/nowhere" in failed.sent[0]["message"]
+
+
+class RawAnswer:
+    """Both ends of a raw ASGI call."""
+
+    def __init__(self, *received: dict[str, Any]) -> None:
+        self._received, self.sent = list(received), list[dict[str, Any]]()
+
+    async def receive(self) -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        return self._received.pop(0)
+
+    async def send(self, message: dict[str, Any]) -> None:
+        await trio.lowlevel.checkpoint()
+        self.sent.append(message)
+
+
+@pytest.mark.deep
+def test_the_program_around_keeps_its_signals_logs_limits_and_variables() -> None:
+    program = [sys.executable, "-m", "greenroom.tests.support.servers.host_state"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=600)
+    assert (done.stdout, done.returncode) == ("[]\n[]\n[]\n", 0), done.stderr
 
 
 def ask_as_openai_does(base_url: str) -> None:

@@ -17,45 +17,24 @@ from greenroom.engine.loading.libraries import FetchRefusedError, offline
 
 PROGRAM = """
 import resource
+import os
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+before = dict(os.environ)
 from greenroom.engine.loading.libraries import import_text_libraries
 import_text_libraries()
-print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+print(*resource.getrlimit(resource.RLIMIT_NOFILE), before == os.environ)
 """
 
 
 # mlx-lm's own 2,048 of 4,096 would fail below that, and cut what is above it.
-@pytest.mark.parametrize(
-    ("soft", "hard", "after"), [(256, 1024, "1024 1024"), (512, 4000, "4000 4000"), (4096, 4096, "4096 4096")]
-)
-def test_the_limit_of_open_files_is_never_lowered(soft: int, hard: int, after: str) -> None:
+@pytest.mark.parametrize(("soft", "hard"), [(256, 1024), (4096, 4096)])
+def test_the_limit_of_open_files_and_the_environment_stay_as_they_were(soft: int, hard: int) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most != resource.RLIM_INFINITY and most < hard:
         pytest.skip(f"no process may open more than {most} files here")
     program = PROGRAM.format(soft=soft, hard=hard)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
-    assert done.stdout.strip() == after, done.stderr
-
-
-REFUSED = """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (256, 4096))
-
-def refuse(*_):
-    raise {error}("a bound of the kernel's own")
-
-resource.setrlimit = refuse
-from greenroom.engine.loading.libraries import import_text_libraries
-import_text_libraries()
-print(*resource.getrlimit(resource.RLIMIT_NOFILE))
-"""
-
-
-@pytest.mark.parametrize("error", ["OSError", "ValueError"])
-def test_a_kernel_that_refuses_more_files_hinders_no_load(error: str) -> None:
-    program = REFUSED.format(error=error)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
-    assert done.stdout.strip() == "256 4096", done.stderr
+    assert done.stdout.strip() == f"{soft} {hard} True", done.stderr
 
 
 WATCHED = """

@@ -1,0 +1,202 @@
+"""The system under asyncio: mounted in FastAPI and Starlette under uvicorn, and without HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import anthropic
+import httpx2
+import ollama
+import openai
+import pytest
+import structlog
+import uvicorn
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from greenroom.api import (
+    Failed,
+    Finished,
+    InferenceEvent,
+    ProblemError,
+    Settings,
+    System,
+    TextDelta,
+    run_conversation,
+)
+from greenroom.asyncio_bridge import AsyncioBridge
+from greenroom.notes import fastapi_example
+from greenroom.schemas.settings.setting_groups import MEGABYTE
+from greenroom.testing import Faults, ScriptedEngines
+from greenroom.tests.support.servers.bounded_waits import wait_until
+
+QUICK = Settings(shutdown_timeout=60.0)
+SAID: Any = [{"role": "user", "content": "Hello!"}]
+
+
+@contextmanager
+def under_uvicorn(app: Any) -> Iterator[str]:
+    """Serve an application on a thread; afterwards none of its threads is left."""
+    before = set(threading.enumerate())
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="on"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        try:
+            wait_until(lambda: server.started or not thread.is_alive())
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(120)
+    # Trio keeps idle workers of its own for some seconds.
+    wait_until(lambda: all(each.name.startswith("Trio thread") for each in {*threading.enumerate()} - before))
+
+
+def test_official_clients_reach_a_bridge_in_fastapi() -> None:
+    with under_uvicorn(fastapi_example.app) as address:
+        base = f"{address}/llm"
+        with openai.OpenAI(base_url=f"{base}/v1", api_key="none", max_retries=0) as client:
+            chunks: Any = client.chat.completions.create(
+                model="default", messages=SAID, stream=True, max_tokens=20
+            )
+            assert len([each for each in chunks if each.choices and each.choices[0].delta.content]) > 1
+            stored = client.responses.create(model="default", input="Hello!", max_output_tokens=16)
+            assert client.responses.retrieve(stored.id).output_text == stored.output_text != ""
+        with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as asked:
+            message = asked.messages.create(model="default", messages=SAID, max_tokens=5)
+            assert message.usage.output_tokens == 5
+        with ollama.Client(base) as third:
+            parts = third.chat("default", SAID, stream=True, options={"num_predict": 5})
+            assert [part.done for part in parts][-1] is True
+        with httpx2.Client(base_url=address, timeout=600) as http:
+            assert http.get("/hello/Ada").text
+            assert http.get("/llm/v1/models", headers={"host": "evil.example"}).status_code == 403
+            assert "text/html" in http.get("/llm/", headers={"accept": "text/html"}).headers["content-type"]
+
+
+def endless(settings: Settings) -> ScriptedEngines:
+    """Return engines whose answer lasts minutes."""
+    return ScriptedEngines(settings, ["so on, " * 10_000], Faults(slow={"Hello!": 0.02}))
+
+
+def ended(logs: list[Any]) -> list[str]:
+    """Return the reasons for which requests have ended."""
+    return [line["reason"] for line in logs if line["event"] == "request finished"]
+
+
+def test_limits_hold_in_starlette_and_a_server_may_run_the_bridge_alone() -> None:
+    settings = Settings(max_body_bytes=MEGABYTE, shutdown_timeout=60.0, api_key="sesame")
+    bridge = AsyncioBridge(settings, engines=endless(settings))
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> Any:
+        async with bridge:
+            yield
+
+    key = {"authorization": "Bearer sesame"}
+    with (
+        under_uvicorn(Starlette(routes=[Mount("/llm", bridge)], lifespan=lifespan)) as address,
+        httpx2.Client(base_url=f"{address}/llm", timeout=600) as http,
+    ):
+        assert http.get("/v1/models").status_code == 401
+        large = {"model": "default", "messages": [{"role": "user", "content": "x" * 2 * MEGABYTE}]}
+        assert http.post("/v1/chat/completions", json=large, headers=key).status_code == 413
+        deep = b'{"model": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+        typed = {**key, "content-type": "application/json"}
+        refused = http.post("/v1/chat/completions", content=deep, headers=typed)
+        assert (refused.status_code, "nested" in refused.text) == (413, True)
+        body = {"model": "default", "messages": SAID, "stream": True}
+        with structlog.testing.capture_logs() as logs:
+            with http.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
+                next(answer.iter_lines())
+            wait_until(lambda: ended(logs))
+        assert ended(logs) == ["cancelled"]
+    with under_uvicorn(AsyncioBridge(QUICK, prefix="/own")) as address:
+        assert httpx2.get(f"{address}/own/v1/models").status_code == 200
+        assert httpx2.get(f"{address}/v1/models").status_code == 404
+
+
+async def _read_all(bridge: AsyncioBridge) -> list[InferenceEvent]:
+    return [event async for event in bridge.chat("Hello!", max_tokens=50_000)]
+
+
+def test_a_request_ends_with_its_reader_however_that_leaves() -> None:
+    async def main(logs: list[Any]) -> None:
+        async with AsyncioBridge(QUICK, engines=endless(QUICK)) as bridge:
+            async for event in bridge.chat("Hello!", max_tokens=50_000):
+                if isinstance(event, TextDelta):
+                    break
+            await asyncio.to_thread(wait_until, lambda: len(ended(logs)) == 1)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(_read_all(bridge), 0.2)
+            await asyncio.to_thread(wait_until, lambda: len(ended(logs)) == 2)
+            task = asyncio.create_task(bridge.run(run_conversation, "Hello!"))
+            async for _ in bridge.chat("Something else", max_tokens=1):
+                pass  # now it has begun
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await asyncio.to_thread(wait_until, lambda: len(ended(logs)) == 4)
+
+    with structlog.testing.capture_logs() as logs:
+        asyncio.run(main(logs))
+    assert sorted(ended(logs)) == ["cancelled", "cancelled", "cancelled", "length"]
+
+
+def test_a_reader_that_waits_holds_nobody_up_and_misses_nothing() -> None:
+    said = "".join(f"{number} " for number in range(500))
+
+    async def main(logs: list[Any]) -> list[InferenceEvent]:
+        late: list[InferenceEvent] = []
+        async with AsyncioBridge(QUICK, engines=ScriptedEngines(QUICK, [said])) as bridge:
+            async for event in bridge.chat("Hello!"):
+                if isinstance(event, TextDelta) and not late:
+                    # The model ends while nearly all is unread.
+                    await asyncio.to_thread(wait_until, lambda: ended(logs))
+                late += [event] if isinstance(event, TextDelta | Finished) else []
+        return late
+
+    with structlog.testing.capture_logs() as logs:
+        late = asyncio.run(main(logs))
+    assert _text(late) == said
+    assert isinstance(late[-1], Finished)
+    assert len(late) < 500
+
+
+def _text(events: list[InferenceEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+def test_failures_come_as_values_and_a_closed_bridge_says_so() -> None:
+    async def main() -> None:
+        with pytest.raises(ValueError, match="/nowhere"):
+            await AsyncioBridge(Settings(models=("/nowhere",))).__aenter__()
+        settings = Settings(shutdown_timeout=2.0)
+        bridge = AsyncioBridge(settings, engines=endless(settings))
+        with pytest.raises(ProblemError, match="not begun its lifespan"):
+            bridge.chat("Hello!")
+        async with bridge:
+            with pytest.raises(RuntimeError, match="open already"):
+                await bridge.__aenter__()
+            [refused] = [event async for event in bridge.chat("Hello!", temperature=-1.0)]
+            assert isinstance(refused, Failed)
+            assert refused.problem.param == "temperature"
+            with pytest.raises(ZeroDivisionError):
+                await bridge.run(_fail)
+            unread = bridge.chat("Hello!", max_tokens=50_000)
+            await anext(unread)
+        *_, last = [event async for event in unread]
+        assert isinstance(last, Failed)
+        async with bridge:
+            assert [event async for event in bridge.chat("Once more", max_tokens=3)]
+
+    asyncio.run(main())
+
+
+async def _fail(_system: System) -> None:
+    raise ZeroDivisionError
