@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import attrs
 
 from greenroom.actors.engines.residences import ProbedModels, Residences
+from greenroom.schemas.messages.requests import AppliedAdapter
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities, WorkingSpace
 from greenroom.schemas.models.model_description import MemoryNeed, ModelDescription, memory_need
-from greenroom.schemas.problems import Problem, ProblemError, load_failed, not_here
+from greenroom.schemas.problems import Problem, ProblemError, adapter_not_found, load_failed, not_here
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.settings import Settings, given_values, settings_in_force
 
 if TYPE_CHECKING:
     from greenroom.engine.catalog.catalog import Catalog
-    from greenroom.engine.catalog.folders import CatalogEntry
+    from greenroom.engine.catalog.folders import AdapterEntry, CatalogEntry
     from greenroom.engine.loading.load_size import LoadSize
 
 
@@ -91,7 +92,7 @@ class ModelList:
                 return entry
             if entry.unlisted:  # only a request that generates may bring it, and nothing is known before
                 return not_here(name)
-            return (self._describe(entry.profile or entry.id, entry, limits),)
+            return (self._describe(entry.name, entry, limits),)
         names = self._names.open_catalog().names()
         listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
         with self._lock:
@@ -119,6 +120,15 @@ class ModelList:
         from greenroom.engine.catalog.description import describe
         from greenroom.engine.catalog.operator import with_operators_parsers
 
+        if entry.adapter is not None and entry.adapter.problem is not None:
+            return ModelDescription(
+                entry.name,
+                entry.created,
+                problem=entry.adapter.problem,
+                folder=str(entry.adapter.folder),
+                model="" if entry.folder is None else entry.id,
+                is_adapter=True,
+            )
         settings = self._names.settings
         known = describe(entry, settings.trust_remote_code, allow_vision=self.allows_vision(entry.id))
         known = attrs.evolve(known, settings=settings_in_force(settings, entry.id, entry.profile))
@@ -128,6 +138,11 @@ class ModelList:
         chosen = with_operators_parsers(record, settings, entry.id)
         need, refused = self._judged(entry.id, entry.folder, record, limits)
         longest = self._names.settings.applied_to(entry.id).max_context or record.context
+        if entry.adapter is not None:
+            from greenroom.engine.catalog.model_files import folder_bytes
+
+            folder = entry.adapter.folder
+            known = attrs.evolve(known, is_adapter=True, nbytes=folder_bytes(folder), folder=str(folder))
         return attrs.evolve(
             known,
             record=attrs.evolve(record, context=min(record.context, longest)),
@@ -243,9 +258,16 @@ class ModelNames:
             return found
         return load_failed(found.id, "its folder is gone.")  # the operator has named it
 
-    def resolve(self, name: str, without: Sequence[str] = ()) -> ModelName | Problem:
-        """Return the meaning of a model name, or a 404 with similar names. `without`: models of the list
-        `default` that failed to load for this request; for a while, others are preferred.
+    def resolve(
+        self, name: str, without: Sequence[str] = (), adapter: tuple[str, float] | None = None
+    ) -> ModelName | Problem:
+        """Return the meaning of a model name, or a 404 with similar names.
+
+        Args:
+            without: Models of the list `default` that failed to load for this request; for a while, others
+                are preferred.
+            adapter: Adapter that the request names, with its scale; it precedes that of the model's name, of
+                the profile and of the model's settings.
         """
         for tried in without:
             self._note_failure(tried, _REFUSED_SECONDS)
@@ -254,12 +276,32 @@ class ModelNames:
             return entry
         left = self.open_catalog().of_default(without) if entry.by_default else ()
         model, replaceable = left[0].id if left else entry.id, len(left) > 1
-        if entry.profile is None:
-            return ModelName(model, listed=not entry.unlisted, replaceable=replaceable)
-        profile = self.settings.all_profiles.get(entry.profile)
+        profile = self.settings.all_profiles.get(entry.profile) if entry.profile is not None else None
         defaults = {} if profile is None else given_values(profile)  # it may have been deleted just now
         defaults.pop("model", None)
-        return ModelName(model, entry.profile, defaults, replaceable=replaceable)
+        fixed = defaults.pop("adapter", None) or self.settings.of_model(model).adapter
+        applied = self._adapter(model, entry.adapter, adapter, fixed)
+        if isinstance(applied, Problem):
+            return applied
+        found_as = None if entry.name == entry.id else entry.name
+        listed = not entry.unlisted
+        return ModelName(model, found_as, defaults, listed=listed, replaceable=replaceable, adapter=applied)
+
+    def _adapter(
+        self, model: str, named: AdapterEntry | None, asked: tuple[str, float] | None, fixed: object
+    ) -> AppliedAdapter | Problem | None:
+        """Return the adapter of a request: what it asks for, else that of its name, else the operator's."""
+        name, scale = asked or (fixed if named is None else None, 1.0)
+        if name is None and named is None:
+            return None
+        found = named
+        if name is not None:
+            catalog = self.open_catalog()
+            catalog.entries()  # looks through the folders again if that is due
+            found = catalog.adapters.find(model, str(name), paths=asked is None)
+        if found is None:
+            return adapter_not_found(str(name)[:200], model)
+        return found.problem or AppliedAdapter(found.id, str(found.folder), scale)
 
     def note_failure(self, model: str) -> None:
         """Record that a model could not be loaded, so that `default` means another one while there is one."""
@@ -282,8 +324,19 @@ class ModelNames:
 
         with self._lock:
             if self._catalog is None:
-                self._catalog = Catalog.of(self.settings, self._has_failed)
+                self._catalog = Catalog.of(self.settings, self._has_failed, why_adapter_refused)
             return self._catalog
+
+
+def why_adapter_refused(folder: Path, base: Path) -> str:
+    """Return the reason why an adapter does not fit a base, as far as their files tell; else empty."""
+    from greenroom.engine.lora.files import check_fit, read_header
+
+    try:
+        check_fit(read_header(folder, checked=False), base)
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 def missing_draft(settings: Settings) -> str | None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+Adapter = tuple[str, float]
+
 LOOKUP_TIMEOUT = 60.0
 """Time limit of a lookup in seconds; a disk that takes longer counts as hung, and the request fails."""
 
@@ -48,33 +50,40 @@ class CatalogLookups:
         self._names: dict[str, ModelName] = {}
         self._revision = engines.names.revision
 
-    def known(self, name: str) -> ModelName | None:
+    def known(self, message: NamedMessage) -> ModelName | None:
+        if allowed_models(message) or adapter_of(message) is not None:
+            return None
         if self._revision != self._engines.names.revision:
             self._revision, self._names = self._engines.names.revision, {}
-        return self._names.get(name)
+        return self._names.get(message.key.model)
 
-    async def find(self, name: str, without: tuple[str, ...] = ()) -> ModelName | Problem:
-        """Return the meaning of a name, and remember it. `without`: models of the list `default` that failed
-        to load for this request.
+    async def find(
+        self, name: str, without: tuple[str, ...] = (), adapter: Adapter | None = None
+    ) -> ModelName | Problem:
+        """Return the meaning of a name, and remember it.
+
+        Args:
+            without: Models of the list `default` that failed to load for this request.
+            adapter: Adapter that the request names, with its scale.
         """
         revision = self._engines.names.revision
-        found = await self._look(partial(self._engines.names.resolve, name, without), model=name)
+        found = await self._look(partial(self._engines.names.resolve, name, without, adapter), model=name)
         stays = not self._engines.names.chooses_default and len(self._names) < MAX_REMEMBERED
         stays = stays and revision == self._revision == self._engines.names.revision
-        if isinstance(found, ModelName) and found.listed and stays:
+        if isinstance(found, ModelName) and found.listed and stays and found.adapter is None:
             self._names[name] = found
         return found
 
     async def find_allowed(
-        self, name: str, without: tuple[str, ...], allowed: tuple[str, ...]
+        self, name: str, without: tuple[str, ...], allowed: tuple[str, ...], adapter: Adapter | None = None
     ) -> ModelName | Problem:
         """Return the meaning of a name among the models that a caller may use.
 
-        The others are unknown to it. Aliases and profiles are allowed with their models, and the list
-        `default` means the first of its models that is allowed.
+        The others are unknown to it. Aliases, profiles and adapters are allowed with their models, and the
+        list `default` means the first of its models that is allowed.
         """
         while True:
-            found = await self.find(name, without)
+            found = await self.find(name, without, adapter)
             if not allowed:
                 return found
             if isinstance(found, Problem):
@@ -123,6 +132,13 @@ class CatalogLookups:
 def allowed_models(message: NamedMessage) -> tuple[str, ...]:
     """Return the names and patterns of the models that a message may mean; empty for all."""
     return message.allowed if isinstance(message, Acquire | QueryPrompt) else ()
+
+
+def adapter_of(message: NamedMessage) -> Adapter | None:
+    """Return the adapter that a message names, with its scale; None if it names none."""
+    if not isinstance(message, Acquire | QueryPrompt) or message.adapter is None:
+        return None
+    return message.adapter, message.adapter_scale if isinstance(message, Acquire) else 1.0
 
 
 def _without_panic(look: Callable[[], T]) -> T:

@@ -16,7 +16,7 @@ from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.keep_awake import KeepAwake
-from greenroom.actors.pool.lookups import CatalogLookups, allowed_models
+from greenroom.actors.pool.lookups import CatalogLookups, adapter_of, allowed_models
 from greenroom.actors.pool.model_record import MakeModel, PooledModel
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_events import HeldReleased
@@ -39,7 +39,7 @@ from greenroom.actors.pool.tickets import NameFound
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, adapter_not_found, draining, may_not_download
+from greenroom.schemas.problems import Problem, draining, may_not_download
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
@@ -206,7 +206,7 @@ class Pool:
     def _acquire(self, message: NamedMessage, reply: Reply) -> None:
         if self._draining is not None:
             reply.fail(self._draining)
-        elif not allowed_models(message) and (known := self._lookups.known(message.key.model)) is not None:
+        elif (known := self._lookups.known(message)) is not None:
             self._admit(known, message, reply)
         else:
             self._looking_up += 1
@@ -220,15 +220,14 @@ class Pool:
             reply.fail(may_not_download(found.model))
             return
         key = ModelKey(found.model)
-        if found.profile is not None or found.replaceable:
-            reply.send(NameFound(key, found.profile, found.defaults, found.replaceable))
+        if found.profile is not None or found.replaceable or found.adapter is not None:
+            meaning = found.profile, found.defaults, found.replaceable, found.adapter
+            reply.send(NameFound(key, *meaning))
         match message:
             case UnloadModel():
                 self._models.unload(key, reply, message)
             case PinModel() | PlanLoad():
                 self._models.overview.answer(attrs.evolve(message, key=key), reply)
-            case Acquire(adapter=str() as adapter) | QueryPrompt(adapter=str() as adapter):
-                reply.fail(adapter_not_found(adapter, found.model))
             case QueryPrompt():
                 self._models.query_prompt(key, reply, message, found)
             case Acquire():
@@ -236,7 +235,9 @@ class Pool:
 
     async def _look_up(self, message: NamedMessage, reply: Reply) -> None:
         without = message.without if isinstance(message, Acquire | QueryPrompt) else ()
-        found = await self._lookups.find_allowed(message.key.model, without, allowed_models(message))
+        found = await self._lookups.find_allowed(
+            message.key.model, without, allowed_models(message), adapter_of(message)
+        )
         self._control.send(LookedUp(message, reply, found))
 
     async def _describe(self, reply: Reply, name: str | None) -> None:

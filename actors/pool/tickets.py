@@ -16,7 +16,7 @@ from greenroom.actors.core.reply import Grant, Reply
 from greenroom.engine.resources.fair_queue import Holdings, address_of
 from greenroom.schemas.events.events import QueueStatus
 from greenroom.schemas.messages.generation import Overrides
-from greenroom.schemas.messages.requests import turn_of
+from greenroom.schemas.messages.requests import AppliedAdapter, turn_of
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import ModelMessage
@@ -190,17 +190,19 @@ def _by_share(
 
 @attrs.frozen
 class NameFound:
-    """A request named a profile, or a list of models. Sent before the model itself, and before any failure.
+    """A request named a profile, an adapter, or a list of models. Sent before the model, and any failure.
 
     Args:
-        profile: Name of the profile; None for none.
+        profile: Name of the profile or of the adapter; None for none.
         replaceable: True if the name means another model, should this one not load.
+        adapter: LoRA adapter that the request applies; None for none.
     """
 
     key: ModelKey
     profile: str | None
     defaults: Overrides
     replaceable: bool
+    adapter: AppliedAdapter | None = None
 
 
 class Lease:

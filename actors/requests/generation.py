@@ -155,7 +155,8 @@ class Generation(RequestEvents):
                 asked = request.id, request.choices, request.adapter, request.keep_alive, priority
                 tokens = request.overrides.get("max_tokens")
                 caller = request.allowed, request.client, tokens, request.may_download
-                acquire = Acquire(self._asked, *asked, self._limited, self._models.tried, *caller)
+                tried, scale = self._models.tried, request.adapter_scale
+                acquire = Acquire(self._asked, *asked, self._limited, tried, *caller, scale)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:
@@ -177,8 +178,9 @@ class Generation(RequestEvents):
 
     def _accept(self, event: Any) -> InferenceEvent | None:
         match event:
-            case NameFound(_, profile, defaults):
+            case NameFound(_, profile, defaults, _, adapter):
                 self._models.begin(event)
+                self.request = attrs.evolve(self.request, applied=adapter)
                 if profile is not None:
                     self._profile = ModelKey(profile)
                     self.request = attrs.evolve(self.request, defaults=defaults)

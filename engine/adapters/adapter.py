@@ -34,6 +34,7 @@ from greenroom.engine.adapters.template_probe import probe_template, template_re
 from greenroom.engine.catalog.families import FAMILIES, FamilyTraits
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.formats.registry import REASONING_PARSERS, TOOL_PARSERS
+from greenroom.engine.lora.files import AdapterFiles
 from greenroom.engine.parsers.answer_or_calls import AnswerOrCalls
 from greenroom.engine.parsers.parser import NullReasoningParser, Release
 from greenroom.engine.parsers.stream_processor import StreamProcessor
@@ -139,6 +140,7 @@ class Adapter(OutputAdapter):
         self.context_length = min(record.context, settings.max_context or record.context)
         self.thinking = _find_reasoning(record, tokenizer, choice, known_switches)
         self.default_overrides = recommended_parameters(tokenizer)
+        self._adapter_files = AdapterFiles(settings.adapter_bytes)
         self.configured = configured_parameters(settings)
         self._constraints = RequestConstraints(
             tokenizer, stop_token_ids, choice.tool_parser, choice.reasoning_parser
@@ -158,8 +160,16 @@ class Adapter(OutputAdapter):
         """
         parameters = self._parameters(request)
         if isinstance(request.input, RawInput):
-            return self._prepare_raw(request, request.input, parameters)
-        return self._prepare_chat(request, parameters, *self._read_chat(request))
+            prepared = self._prepare_raw(request, request.input, parameters)
+        else:
+            prepared = self._prepare_chat(request, parameters, *self._read_chat(request))
+        return self._with_adapter(request, prepared)
+
+    def _with_adapter(self, request: InferenceRequest, prepared: PreparedPrompt) -> PreparedPrompt:
+        """Return a prepared prompt with the request's LoRA adapter opened, if it names one."""
+        if request.applied is None:
+            return prepared
+        return attrs.evolve(prepared, adapter=self._adapter_files.open(request.applied))
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Return the contents of a request's prompt. Raises ProblemError: 400 for anything that the request

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import attrs
 
+from greenroom.engine.catalog.adapters import CatalogAdapters, Judge
 from greenroom.engine.catalog.folders import (
     DEMO_FOLDER,
     DEMO_ID,
@@ -44,6 +45,8 @@ class Catalog:
             the first model.
         allow_downloads: Whether a hub id that is not listed means that model.
         failed: Predicate for models that could not be loaded, which `default` passes over.
+        judge: Function from the folders of an adapter and its base to the reason why it is refused, a
+            sentence; empty if it is not.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Catalog:
         default: Sequence[str] = (),
         allow_downloads: bool = False,
         failed: Callable[[CatalogEntry], bool] = lambda entry: False,
+        judge: Judge = lambda folder, base: "",
     ) -> None:
         self._cache = cache if cache is not None else hub_cache_folder()
         self.known = KnownFolders(trust_remote_code)
@@ -72,13 +76,20 @@ class Catalog:
         self._named = self._named_entries(models) if models else fallback
         of_folders = {entry.folder: entry.id for entry in self._named if entry.hub_id is None}
         self._written = {model: of_folders.get(resolve_folder(model)) for model in models}
-        self._names = Names(self._entry, self._of_default, aliases, profiles or {}, self._written)
+        self.adapters = CatalogAdapters(judge, self.known.record_of)
+        lookups = self._entry, self._of_default
+        self._names = Names(*lookups, aliases, profiles or {}, self._written, self._adapter)
         self._found: dict[str, CatalogEntry] = {}
         self._scanned, self._stale = float("-inf"), False
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, settings: Settings, failed: Callable[[CatalogEntry], bool] = lambda entry: False) -> Catalog:
+    def of(
+        cls,
+        settings: Settings,
+        failed: Callable[[CatalogEntry], bool] = lambda entry: False,
+        judge: Judge = lambda folder, base: "",
+    ) -> Catalog:
         return cls(
             settings.models,
             trust_remote_code=settings.trust_remote_code,
@@ -88,6 +99,7 @@ class Catalog:
             default=settings.default,
             allow_downloads=settings.allow_downloads,
             failed=failed,
+            judge=judge,
         )
 
     def entries(self) -> tuple[CatalogEntry, ...]:
@@ -97,7 +109,7 @@ class Catalog:
     def names(self) -> dict[str, CatalogEntry]:
         """Return the entries by name: models, aliases, then profiles, but neither `default` nor patterns."""
         names = dict(self._all())
-        for name, entry in self._names.further():
+        for name, entry in itertools.chain(self._names.further(), self.adapters.entries.items()):
             names.setdefault(name, entry)
         return names
 
@@ -136,11 +148,16 @@ class Catalog:
             if self._stale or now - self._scanned > RESCAN_SECONDS:
                 self._stale = False
                 self._found = self._scan()
+                self.adapters.scan(self._dirs.adapters, self._found)
                 self._scanned = now
             return self._found
 
     def _entry(self, model: str) -> CatalogEntry | None:
         return self._all().get(model)
+
+    def _adapter(self, base: str | None, name: str) -> CatalogEntry | None:
+        self._all()
+        return self.adapters.look_up(base, name)
 
     def _of_folder(self, name: str) -> CatalogEntry | None:
         """Return the entry of a model by the absolute path of its folder, which Greenroom's commands send."""
@@ -215,6 +232,7 @@ class Names:
     Args:
         default: Lookup of the model that `default` means.
         written: Ids by the operator's spelling of a model, such as a path.
+        adapter: Lookup of an adapter by its id, or by its base and its short name.
     """
 
     def __init__(
@@ -224,7 +242,9 @@ class Names:
         aliases: Aliases,
         profiles: Mapping[str, str],
         written: Mapping[str, str | None],
+        adapter: Callable[[str | None, str], CatalogEntry | None] = lambda base, name: None,
     ) -> None:
+        self._adapter = adapter
         self._by_id = by_id
         self._default = default
         self._aliases = {name: model for name, model in reversed(aliases) if not is_pattern(name)}
@@ -239,6 +259,7 @@ class Names:
             self._of_default,
             self._of_alias,
             self._of_profile,
+            self._of_adapter,
             self._of_pattern,
             self._of_written,
         )
@@ -255,11 +276,20 @@ class Names:
     def _model(self, name: str | None) -> CatalogEntry | None:
         if name is None:
             return None
-        return self._by_id(name) or self._of_default(name) or self._of_written(name)
+        found = self._by_id(name) or self._of_default(name) or self._of_written(name)
+        return found or self._of_adapter(name)
 
     def _of_default(self, name: str) -> CatalogEntry | None:
         entry = self._default() if name == DEFAULT_ID else None
         return None if entry is None else attrs.evolve(entry, by_default=True)
+
+    def _of_adapter(self, name: str) -> CatalogEntry | None:
+        """Return the entry of an adapter: its id, or its base's name, a colon, and its short name."""
+        if (found := self._adapter(None, name)) is not None:
+            return found
+        head, _, tail = name.rpartition(":")
+        base = self._by_id(head) or self._of_default(head) or self._of_alias(head) if head else None
+        return None if base is None else self._adapter(base.id, tail)
 
     def _of_alias(self, name: str) -> CatalogEntry | None:
         return self._model(self._aliases.get(name))

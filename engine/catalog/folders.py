@@ -28,6 +28,25 @@ DEMO_FOLDER = Path(__file__).parents[1] / "demo" / "model"
 
 
 @attrs.frozen
+class AdapterEntry:
+    """A LoRA adapter that clients can request as a model of its own.
+
+    Args:
+        id: Public id.
+        folder: Folder of its files.
+        base: Name of its base model, as the training program has written it.
+        stamp: Fingerprint of its files.
+        problem: Reason why it is refused; None if it may be applied.
+    """
+
+    id: str
+    folder: Path
+    base: str = ""
+    stamp: str = attrs.field(default="", repr=False)
+    problem: Problem | None = None
+
+
+@attrs.frozen
 class CatalogEntry:
     """A model that clients can request.
 
@@ -39,6 +58,7 @@ class CatalogEntry:
         profile: Name of the profile through which it was found; None for the model itself.
         unlisted: True if a request named it, and no operator.
         by_default: True if it was found as the model that `default` means.
+        adapter: Adapter through whose name it was found; None for the model itself.
     """
 
     id: str
@@ -50,16 +70,22 @@ class CatalogEntry:
     profile: str | None = None
     unlisted: bool = False
     by_default: bool = attrs.field(default=False, eq=False, repr=False)
+    adapter: AdapterEntry | None = None
+
+    @property
+    def name(self) -> str:
+        """Name by which it was found: that of a profile or an adapter, else its id."""
+        return self.profile or (self.adapter.id if self.adapter is not None else self.id)
 
 
 def entry_of_folder(folder: Path, model: str) -> CatalogEntry:
     owner = model.partition("/")[0] if "/" in model else "greenroom"
-    return CatalogEntry(model, folder, _modified_at(folder), owner, stamp=fingerprint(folder))
+    return CatalogEntry(model, folder, modified_at(folder), owner, stamp=fingerprint(folder))
 
 
 def entry_of_hub_id(hub_id: str, folder: Path | None, stamp: str | None = None) -> CatalogEntry:
     """Return the entry of a model from the hub. `stamp`: fingerprint of its files, if it is known already."""
-    created = _modified_at(folder) if folder is not None else 0
+    created = modified_at(folder) if folder is not None else 0
     if stamp is None:
         stamp = fingerprint(folder) if folder is not None else ""
     return CatalogEntry(hub_id, folder, created, hub_id.partition("/")[0], hub_id, stamp)
@@ -80,7 +106,8 @@ def resolve_folder(model: str) -> Path | None:
     return None if HUB_ID.fullmatch(model) else path
 
 
-def _modified_at(folder: Path) -> int:
+def modified_at(folder: Path) -> int:
+    """Return the Unix time in seconds of a model's configuration; 0 if there is none."""
     try:
         return max(0, int((folder / "config.json").stat().st_mtime))
     except OSError:
@@ -93,18 +120,24 @@ MAX_FOLDERS = 5_000  # Maximum number of folders to look into; more are no folde
 
 
 class ModelDirs:
-    """The folders with a config.json within the operator's folders; faults are warned of once."""
+    """The folders with a config.json within the operator's folders; faults are warned of once.
+
+    Attributes:
+        adapters: Id and folder of each adapter that the last look has found.
+    """
 
     def __init__(self, dirs: Sequence[str] = ()) -> None:
         self._dirs = tuple(Path(os.path.abspath(Path(path).expanduser())) for path in dirs)
         self._warned: set[Path] = set()
+        self.adapters: list[tuple[str, Path]] = []
 
     def models(self) -> list[tuple[str, Path]]:
         """Return the id and the folder of each model, sorted by name within each folder.
 
-        A model that is found twice, as through a link, is listed once.
+        A model that is found twice, as through a link, is listed once. Folders of adapters are noted.
         """
         found: list[tuple[str, Path]] = []
+        self.adapters = []
         seen: set[str] = set()
         for top in self._dirs:
             for model, folder in self._models_in(top):
@@ -125,6 +158,8 @@ class ModelDirs:
                 return
             if (folder / "config.json").is_file():
                 yield name, folder
+            elif (folder / load_failures.ADAPTER_CONFIG).is_file():
+                self.adapters.append((name, folder))
 
     def _folders_of_models(self, top: Path) -> Iterator[tuple[str, Path]]:
         """Yield folders that may hold a model, with its id; an owner's only if the owner is no model."""

@@ -10,6 +10,7 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
+from greenroom.engine.lora.layers import adapted_rows
 from greenroom.engine.text.batch_cache import BatchCache
 from greenroom.engine.text.drafters import Verification
 from greenroom.engine.text.sampler import LogprobScorer, Sampler, Scored, Scores
@@ -113,7 +114,8 @@ class DecodeStep:
     def _forward(self, inputs: mx.array) -> mx.array:
         shifts = self._cache.position_shifts
         added = {"position_shifts": shifts} if shifts else {}
-        logits: mx.array = self._model(inputs, cache=self._cache.layers, **added)
+        with adapted_rows(self._cache.sequences):
+            logits: mx.array = self._model(inputs, cache=self._cache.layers, **added)
         return logits
 
     def read(self) -> Iterator[tuple[Sequence, int | None]]:

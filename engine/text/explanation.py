@@ -234,9 +234,10 @@ class PromptHistory:
 
     def explain(self, request: InferenceRequest, prepared: PreparedPrompt, sequence: Sequence) -> None:
         """Compare a request's prompt with its client's earlier ones, for the explanation of its choices."""
+        adapter = None if request.applied is None else request.applied.name
         turns_end = prepared.checkpoints[-1] if prepared.checkpoints else 0
         prompt = KnownPrompt(pack(prefill_keys(sequence)), prepared.outline, turns_end)
-        difference = self.compare((request.client, request.adapter), prompt)
+        difference = self.compare((request.client, adapter), prompt)
         for choice in (sequence, *sequence.parallel_samples):
             choice.is_explained, choice.difference = True, difference
 

@@ -115,6 +115,16 @@ class KvMemory:
             self._reserved_bytes += missing
         return True
 
+    def charge_weights(self, nbytes: int) -> bool:
+        """Charge more weights, evicting prefixes if needed, or fewer; return whether they fit."""
+        share = self.share
+        if nbytes > 0:
+            running = self._running_bytes
+            if not self._evicting(nbytes, lambda: self._charge(running + nbytes)):
+                return False
+            self._charge(running)
+        return share.charge_weights(share.weights + nbytes) is None
+
     def preallocate(self, cache: Cache, tokens: int) -> None:
         """Allocate the whole cache of a prompt, since every growth step would copy it."""
         preallocate(cache, self._tensor_specs, allocated_tokens(self.prompt_room(tokens)))

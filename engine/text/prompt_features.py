@@ -75,7 +75,7 @@ class PrefixKey:
     """Key of a cached prefix: the weights that computed it, and the group of clients that may reuse it.
 
     Args:
-        adapter: Name of the LoRA adapter applied to the base model; None for the base model alone.
+        adapter: Digest and scale of the LoRA adapter applied to the base model; None for the base alone.
         salt: Name of the group of clients that share the prefix; empty for all (vLLM's `cache_salt`).
     """
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
+from greenroom.engine.lora.layers import RowAdapter
+from greenroom.engine.lora.loaded_adapters import LoadedAdapters, count_rows
 from greenroom.engine.text.prompt_features import PrefixKey, PromptFeatures
 from greenroom.engine.text.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequence_outputs import AnswerLogprobs, AnswerText, OutputProcessor, PromptLogprobs
@@ -19,7 +21,7 @@ from greenroom.schemas.events.statistics import Histogram, HistogramSnapshot
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
 from greenroom.schemas.messages.requests import InferenceRequest
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError, load_failed
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.masks import MaskLatency
@@ -172,6 +174,7 @@ class Sequence:
         parallel_samples: Other choices of the request, which start when this one's prompt is computed.
         on_its_own: Whether it is one of several choices and is computed separately from now on.
         serial: Position in the order of first admission; 0 before admission.
+        adapter: LoRA adapter of its rows; None for the base model alone.
     """
 
     request_id: str
@@ -209,6 +212,7 @@ class Sequence:
     on_its_own: bool = False
     preempted: bool = False
     serial: int = 0
+    adapter: RowAdapter | None = None
 
     @property
     def length(self) -> int:
@@ -320,6 +324,7 @@ def new_sequence(
     on_remove: Callable[[Sequence, list[Any], int | None], None],
     on_progress: Callable[[Sequence, list[Any], int | None], None],
     features: PromptFeatures | None = None,
+    adapters: LoadedAdapters | None = None,
 ) -> Sequence:
     """Create a request's first choice; the others become its parallel samples.
 
@@ -327,16 +332,27 @@ def new_sequence(
         on_remove: Callback for a choice that is removed from a batch; see `Sequence`.
         on_progress: Callback during generation; see `Sequence`.
         features: Model inputs beside the prompt's tokens, such as images.
+        adapters: Adapters of the model, with that of the request.
+
+    Raises:
+        ProblemError: 503: the request's adapter cannot be applied.
     """
+    adapter, adapter_key = None, None
+    if (applied := request.applied) is not None:
+        if adapters is None or prepared.adapter is None:
+            raise ProblemError(load_failed(applied.name, "this model takes no adapters."))
+        adapter, adapter_key = adapters.apply(prepared.adapter, applied)
     first, *others = (_choice(request, prepared, output_processor, i) for i in range(prepared.parameters.n))
     prompt_logprobs = _prompt_logprobs(prepared, output_processor)
     shares_prefixes = prompt_logprobs is None  # cached prefixes have no logits to score
     for choice in (first, *others):
         choice.on_remove, choice.on_progress = on_remove, on_progress
-        choice.key = PrefixKey(request.adapter, request.cache_salt) if shares_prefixes else None
+        choice.key = PrefixKey(adapter_key, request.cache_salt) if shares_prefixes else None
+        choice.adapter = adapter
         choice.features = features
         choice.prompt_logprobs = prompt_logprobs
     first.parallel_samples = tuple(others)
+    count_rows(adapter, (first, *others))
     return first
 
 

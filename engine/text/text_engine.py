@@ -15,6 +15,7 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.invariance_check import ROWS, TOKENS
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
+from greenroom.engine.lora.loaded_adapters import LoadedAdapters
 from greenroom.engine.resources.account import Share
 from greenroom.engine.resources.device_errors import synchronize_streams
 from greenroom.engine.resources.residence import ModelLoad
@@ -66,6 +67,7 @@ class TextEngine:
         costs: Cost model; None creates one, initialized by timing a copy.
         clock: Clock in seconds, with any origin, for timing work and batching windows.
         history: Earlier prompts, from which requests are explained; None to explain none.
+        adapter_bytes: Most bytes of the LoRA adapters beside the model.
 
     Attributes:
         admission: Admission control of the sequences.
@@ -87,6 +89,7 @@ class TextEngine:
         costs: StepCosts | None = None,
         clock: Callable[[], float] = time.perf_counter,
         history: PromptHistory | None = None,
+        adapter_bytes: int = 0,
     ) -> None:
         self._history, self._close_timeout = history, close_timeout
         self._adapter = adapter
@@ -95,6 +98,7 @@ class TextEngine:
             costs.observe_copy(*time_copy())
         self.prefix_cache = prefix_cache
         self._memory = KvMemory(share, CacheSizeModel.of(model), prefix_cache, features)
+        self.adapters = LoadedAdapters(model, adapter_bytes, self._memory.charge_weights)
         self._prefill = PrefillQueue(model, prefill_policy, costs, prefix_cache, self._memory, clock)
         self._batches = RunningBatches(model, costs, batch_policy, self._memory, speculation, clock)
         self.admission = Admission(self._memory, self._prefill, self._batches, max_rows)
@@ -152,9 +156,8 @@ class TextEngine:
         cache = self._prefill.prefix_cache
         try:
             features = self._features.open(prepared) if self._features is not None else None
-            sequence = new_sequence(
-                request, prepared, self._adapter, cache.insert_answer, cache.insert_part_of_answer, features
-            )
+            callbacks = cache.insert_answer, cache.insert_part_of_answer
+            sequence = new_sequence(request, prepared, self._adapter, *callbacks, features, self.adapters)
             if self._history is not None:
                 self._history.explain(request, prepared, sequence)
             self.admission.add(sequence, request.client, conversation_key(request))
@@ -227,6 +230,7 @@ class TextEngine:
     def close(self) -> None:
         """Release the model and the state of its requests, then raise any device failure."""
         self._batches.close()
+        self.adapters.close()
         self._idle_work, self._features = IdleWork(None, self._memory), None
         self._prefill = PrefillQueue(None)
         self.admission = Admission(self._memory, self._prefill, self._batches)
@@ -340,4 +344,5 @@ def open_text_engine(
             features=features_of(model),
             clock=load.clock,
             history=PromptHistory() if settings.explain else None,
+            adapter_bytes=settings.adapter_bytes,
         )

@@ -85,7 +85,7 @@ class VisionAdapter(Adapter):
         parameters = self._parameters(request)
         chat, appendix = self._read_chat(request)
         read = yield from self._reader.read_in_steps(chat, request.client, request.cache_salt)
-        return self._prepare_chat(request, parameters, read, appendix)
+        return self._with_adapter(request, self._prepare_chat(request, parameters, read, appendix))
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
         """Run `render_in_steps` to its end. Raises ProblemError (400): the request is invalid, or the model's

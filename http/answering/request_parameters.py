@@ -88,6 +88,38 @@ def parse_priority(body: JsonObject) -> int:
     return max(value, flex)
 
 
+MAX_ADAPTER_SCALE = 100.0
+"""Largest factor of an adapter's effect."""
+
+
+def parse_adapter(body: JsonObject) -> dict[str, Any]:
+    """Return the adapter and its scale from llama-server's `lora`, as fields of a request; empty if not set.
+
+    Raises:
+        ProblemError: 400 that names the field: more than one adapter has an effect, or a value is invalid.
+    """
+    value = body.get("lora")
+    if value is None:
+        return {}
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise invalid("`lora` must be an array of objects with `id` and `scale`.", "lora", "invalid_type")
+    found: list[tuple[str, float]] = []
+    for index, each in enumerate(value):
+        name, scale = each.get("id"), each.get("scale", 1.0)
+        if isinstance(name, bool) or not isinstance(name, int | str) or name == "":
+            detail = "must be the name of an adapter, or its number among those of the model."
+            raise invalid(f"`lora[{index}].id` {detail}", f"lora[{index}].id")
+        is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
+        if not is_number or not abs(scale) <= MAX_ADAPTER_SCALE:
+            detail = f"must be a number from -{MAX_ADAPTER_SCALE:g} to {MAX_ADAPTER_SCALE:g}."
+            raise invalid(f"`lora[{index}].scale` {detail}", f"lora[{index}].scale")
+        found.append((str(name), float(scale)))
+    chosen = [each for each in found if each[1]] or found[:1]
+    if len(chosen) > 1:
+        raise invalid(f"`lora` names {len(chosen)} adapters; a request may apply one.", "lora")
+    return {"adapter": chosen[0][0], "adapter_scale": chosen[0][1]} if chosen else {}
+
+
 def parse_parameters(body: JsonObject, table: ParameterTable) -> dict[str, Any]:
     """Return the generation parameters that a client has set, by our names; null is not set.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import cattrs
@@ -38,6 +38,9 @@ from greenroom.schemas.wire.wire import structure
 
 _SECRETS = re.compile(rb'("(?:authorization(?:_token)?|headers)"\s*:\s*)(?:"(?:[^"\\]|\\.)*"|\{[^{}]*\})')
 """Members of JSON with secrets for MCP servers."""
+
+_ADAPTERS: dict[str, tuple[Any, ...]] = {"lora": ([],)}
+"""llama-server's adapters, which no other request applies."""
 
 T = TypeVar("T")
 W = TypeVar("W")
@@ -112,6 +115,7 @@ class RouteServices:
         *,
         files: bool = False,
         look: Callable[[JsonObject], None] | None = None,
+        adapts: bool = False,
     ) -> tuple[W, T]:
         """Return the current request's JSON body as a wire type, and the result of parsing that.
 
@@ -120,6 +124,7 @@ class RouteServices:
                 thread if the body is large.
             files: True if the body may hold images and other files, which raises its size limit.
             look: Function that inspects the body before any check.
+            adapts: True if the request may name an adapter (`lora`).
 
         Raises:
             ProblemError: 400, 413, 415 or 503; errors in the body are named by their path.
@@ -132,7 +137,7 @@ class RouteServices:
                 audited.record_body(body)
             if look is not None and isinstance(body, dict):
                 look(body)
-            refuse_unsupported(body, unsupported)
+            refuse_unsupported(body, unsupported if adapts else _ADAPTERS | dict(unsupported))
             wire = structure(body, wire_type, converter)
             return wire, parse(wire, body)
 

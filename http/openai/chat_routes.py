@@ -17,6 +17,7 @@ from greenroom.http.answering.current_request import answer_id, request_client, 
 from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, STORED, described
 from greenroom.http.answering.request_parameters import (
+    parse_adapter,
     parse_model_key,
     parse_parameters,
     parse_priority,
@@ -90,7 +91,7 @@ def chat_routes(services: RouteServices) -> Blueprint:
         storing = services.settings.store_responses
         parse = partial(_parse, request_id=request_id(), client=request_client(), storing=storing)
         wire, (chat, to_store) = await services.read_request(
-            ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True
+            ChatRequest, OPENAI, UNSUPPORTED_IN_CHAT, parse, files=True, adapts=True
         )
         if to_store is not None:
             await ask_actor(services.refs.store, CheckStoring(request_owner()), Committed)
@@ -161,6 +162,7 @@ def parse_chat_request(
         overflow=parse_truncation(wire.truncation),
         priority=parse_priority(body),
         explained=parse_explained(body),
+        **parse_adapter(body),
     )
 
 

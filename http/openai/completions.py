@@ -18,7 +18,12 @@ from greenroom.http.answering.collecting import CollectedChoice
 from greenroom.http.answering.current_request import answer_id, request_client, request_id
 from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
-from greenroom.http.answering.request_parameters import parse_model_key, parse_parameters, parse_priority
+from greenroom.http.answering.request_parameters import (
+    parse_adapter,
+    parse_model_key,
+    parse_parameters,
+    parse_priority,
+)
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import json_ascii, json_string
 from greenroom.http.openai.chunk_stream import (
@@ -59,7 +64,7 @@ def completion_routes(services: RouteServices) -> Blueprint:
     async def completions() -> Response:
         parse = partial(parse_completion_requests, request_id=request_id(), client=request_client())
         wire, requests = await services.read_request(
-            CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS, parse
+            CompletionRequest, OPENAI, UNSUPPORTED_IN_COMPLETIONS, parse, adapts=True
         )
         candidates = requests[0].choices
         choices = parse_choices(wire, candidates)
@@ -103,6 +108,7 @@ def parse_completion_requests(
             response_format=response_format,
             priority=priority,
             explained=parse_explained(body),
+            **parse_adapter(body),
         )
         for i, prompt in enumerate(prompts)
     ]

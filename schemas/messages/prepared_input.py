@@ -172,6 +172,7 @@ class PreparedPrompt:
         predicted: Tokens of the client's prediction of the answer.
         rendered: Text of the rendered conversation, kept for the inspector and the log only; else empty.
         outline: Outline of the conversation; None for raw text, or if prompts are not explained.
+        adapter: Opened adapter of the request (`greenroom.engine.lora.files.OpenedAdapter`); None for none.
     """
 
     tokens: tuple[int, ...]
@@ -195,6 +196,7 @@ class PreparedPrompt:
     predicted: int = 0
     rendered: str = attrs.field(default="", eq=False, repr=False)
     outline: PromptOutline | None = attrs.field(default=None, eq=False, repr=False)
+    adapter: Any = attrs.field(default=None, eq=False, repr=False)
 
     @property
     def prompt_tokens(self) -> int:

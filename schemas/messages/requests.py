@@ -172,6 +172,21 @@ class KeepAlive:
 
 
 @attrs.frozen
+class AppliedAdapter:
+    """The LoRA adapter that a request's rows apply to the base model.
+
+    Args:
+        name: Name under which it is listed.
+        folder: Folder of its files.
+        scale: Factor of its effect, in addition to its own scale.
+    """
+
+    name: str
+    folder: str
+    scale: float = 1.0
+
+
+@attrs.frozen
 class InferenceRequest:
     """A request to a model.
 
@@ -182,7 +197,9 @@ class InferenceRequest:
         client: Identity for fair scheduling: an address, followed by `#` and a key if there is one; may be
             empty.
         overflow: Handling of a conversation that is too long; other input is always rejected.
-        adapter: Name of the LoRA adapter to apply; None for the base model alone.
+        adapter: Name of the LoRA adapter to apply; None for that of the model's name, or for none.
+        adapter_scale: Factor of the effect of `adapter`.
+        applied: Adapter that the pool has found for the request; None for the base model alone.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting.
         priority: Priority, at least 0: each step puts it further behind other requests
             (`greenroom.schemas.messages.requests`).
@@ -208,6 +225,8 @@ class InferenceRequest:
     cache_salt: str = attrs.field(default="", kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)
+    adapter_scale: float = attrs.field(default=1.0, kw_only=True)
+    applied: AppliedAdapter | None = attrs.field(default=None, kw_only=True)
     defaults: Overrides = attrs.field(factory=dict, kw_only=True)
     explained: bool = attrs.field(default=False, kw_only=True)
 

@@ -35,6 +35,7 @@ class ModelDescription:
         fits: True if an empty server admits it; None if unknown.
         refused: Reason why none of its loads will succeed, although its kind is known; None if there is none.
         parsers: Ids of the parsers of tool calls and of reasoning; None lets the template decide.
+        is_adapter: True if it is a LoRA adapter of `model`; size and folder are then its own.
     """
 
     id: str
@@ -58,6 +59,7 @@ class ModelDescription:
     refused: Problem | None = None
     parsers: tuple[str | None, str | None] = (None, None)
     settings: tuple[SettingInForce, ...] = ()
+    is_adapter: bool = False
 
     @property
     def takes_tools(self) -> bool | None:
@@ -103,7 +105,8 @@ def model_listing(known: ModelDescription, state: ModelState | None = None) -> d
         "type": None if record is None else record.model_type,
         "family": None if record is None else record.family,
         "architecture": None if record is None else record.architecture,
-        "base_model": known.model if known.model != known.id else None,
+        "base_model": (known.model or None) if known.model != known.id else None,
+        "adapter": known.is_adapter,
         "size_bytes": known.nbytes,
         "parameters": known.parameters,
         "quantization": known.quantization or None,

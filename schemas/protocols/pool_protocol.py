@@ -11,7 +11,7 @@ import attrs
 
 from greenroom.schemas.events.statistics import EngineSnapshot, ModelTotals
 from greenroom.schemas.messages.generation import Overrides
-from greenroom.schemas.messages.requests import KeepAlive
+from greenroom.schemas.messages.requests import AppliedAdapter, KeepAlive
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.models.lifecycle import DOCUMENTED_NAMES, ModelState
@@ -282,7 +282,9 @@ class Acquire:
     Args:
         key: The base model; requests with different adapters share it.
         choices: Number of requested answers; each takes a slot, up to the model's number of slots.
-        adapter: Name of the LoRA adapter that the request applies; None for none.
+        adapter: Name of the LoRA adapter that the request applies; None for that of the model's name, or for
+            none. The pool tells its files in `NameFound`.
+        adapter_scale: Factor of the adapter's effect.
         keep_alive: Wish for how long the model stays in memory afterwards; None for the operator's setting,
             or that of an earlier request.
         priority: Priority: each step above 0 puts it further behind other requests
@@ -308,6 +310,7 @@ class Acquire:
     client: str = ""
     tokens: int | None = None
     may_download: bool = True
+    adapter_scale: float = 1.0
 
 
 @attrs.frozen
@@ -374,10 +377,11 @@ class ModelName:
     """The meaning of a requested name.
 
     Args:
-        profile: Name of the profile through which the model was found.
+        profile: Name of the profile, or of the adapter, through which the model was found.
         defaults: Generation parameters of that profile.
         listed: False if only a request has named it so far, as a model of the hub.
         replaceable: True if the list `default` has another model for this name, should this one not load.
+        adapter: LoRA adapter that requests by this name apply; None for none.
     """
 
     model: str
@@ -385,6 +389,7 @@ class ModelName:
     defaults: Overrides = attrs.field(factory=dict)
     listed: bool = True
     replaceable: bool = False
+    adapter: AppliedAdapter | None = None
 
 
 @attrs.frozen

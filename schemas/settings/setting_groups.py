@@ -288,6 +288,11 @@ class Memory:
         "Memory for each model's prefix cache, which prompts with the same beginning reuse; 0 is off.",
         low=0,
     )
+    adapter_bytes: int = setting(
+        2048 * MEGABYTE,
+        "Memory for the LoRA adapters of each model, 16 at most; the least recently used leave first.",
+        low=0,
+    )
     isolate_prefixes: bool = setting(
         False,
         "Reuse cached prefixes only among requests with the same API key. Otherwise response times can tell "

@@ -53,6 +53,9 @@ class ModelSettings(GenerationDefaults):
     kv_bits: int | None = own(Memory, "kv_bits")
     speculation: Speculation | None = own(Speed, "speculation")
     draft_model: str | None = own(Speed, "draft_model")
+    adapter: str | None = setting(
+        None, "LoRA adapter of all requests to the model that name no other: its name, or its folder."
+    )
     tool_parser: str | None = setting(
         None, "Parser of tool calls (default: the one that reads the model's own template)."
     )
@@ -101,6 +104,7 @@ class Profile(GenerationDefaults):
     """A name under which a model is listed once more, with defaults for requests by that name."""
 
     model: str = setting("", "Name of the model, as it is listed.")
+    adapter: str | None = setting(None, "LoRA adapter of requests by this name.")
 
 
 ProfileTables = tuple[tuple[str, Profile], ...]
@@ -297,7 +301,7 @@ def opens_otherwise(before: Settings, now: Settings, model: str) -> bool:
     Names and residence in memory are not part of an opened model.
     """
     old, new = (
-        attrs.evolve(settings.of_model(model), alias=(), pinned=None, preload=None, ttl=None)
+        attrs.evolve(settings.of_model(model), alias=(), pinned=None, preload=None, ttl=None, adapter=None)
         for settings in (before, now)
     )
     return old != new

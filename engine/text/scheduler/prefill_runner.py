@@ -11,6 +11,7 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import GROWTH_STEP, Cache, prefills_alone
+from greenroom.engine.lora.layers import adapted_rows
 from greenroom.engine.resources.device_errors import raise_unless_own
 from greenroom.engine.text.batch_cache import PrefilledSequences
 from greenroom.engine.text.kv_memory import KvMemory
@@ -117,7 +118,8 @@ class PrefillRunner:
             scored: list[mx.array] = []
             features = request.sequence.features
             added = {} if features is None else features.arguments(span.start, span.stop)
-            logits = self._model(inputs, cache=cache, **added)  # lazy: computed only if they are scored
+            with adapted_rows([request.sequence]):
+                logits = self._model(inputs, cache=cache, **added)  # lazy: computed only if they are scored
             if (scores := request.sequence.prompt_logprobs) is not None:
                 scored = scores.score(logits[0], request.computed)
             self._launch(cache, scored)
@@ -141,7 +143,8 @@ class PrefillRunner:
         caches.finalize(cache)
         if any(padding):
             caches.prepare(cache, lengths, padding)
-        self._model(mx.array(rows), cache=cache)
+        with adapted_rows(request.sequence for request in requests):
+            self._model(mx.array(rows), cache=cache)
         caches.finalize(cache)
         self._launch(cache)
         for index, request in enumerate(requests):

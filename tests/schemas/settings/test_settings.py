@@ -58,6 +58,7 @@ SHOWN_BY = {
     "speculation": "test_lookup_drafts_what_is_repeated_and_off_does_not",
     "draft_model": "test_usage_over_http_says_what_was_drafted",
     "memory_bytes": "test_a_model_larger_than_memory_bytes_is_a_507_that_frees_nothing",
+    "adapter_bytes": "test_an_adapter_larger_than_adapter_bytes_is_refused",
     "kv_cache_bytes": "test_a_prompt_that_outgrows_kv_cache_bytes_is_refused",
     "db": "test_what_is_stored_is_found_by_the_next_system_and_the_files_are_its_users",
     "store_responses": "test_with_store_responses_off_no_content_is_kept",
@@ -102,6 +103,7 @@ SHOWN_BY = {
 """The test of each setting's effect."""
 
 SHOWN_FOR_A_MODEL_BY = {
+    "adapter": "test_a_path_is_taken_from_the_operator_alone",
     "alias": "test_aliases_and_patterns_are_answered_by_the_model_that_they_mean",
     "tool_parser": "test_the_operators_parser_of_calls_goes_before_the_records",
     "thinking_parser": "test_the_operators_parser_of_thoughts_goes_before_the_records",

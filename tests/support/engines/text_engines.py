@@ -17,6 +17,7 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.lora.files import AdapterFiles
 from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.explanation import PromptHistory
@@ -30,7 +31,7 @@ from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.events.events import Finished, InferenceEvent, TextDelta, Token
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
-from greenroom.schemas.messages.requests import InferenceRequest, RawInput
+from greenroom.schemas.messages.requests import AppliedAdapter, InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.embedded_prompts import EmbeddedPrompts
@@ -145,6 +146,9 @@ class Driver(SteppedEngine):
     """An engine, with the tokens and events of each request in order of submission.
 
     Its schedule depends only on the submitted requests, since costs are fixed.
+
+    Args:
+        model: Model that no other test shares; None for the shared one.
     """
 
     def __init__(
@@ -157,10 +161,11 @@ class Driver(SteppedEngine):
         speculation: Speculation | None = None,
         account: MemoryAccount | None = None,
         max_rows: int = sys.maxsize,
+        model: Any = None,
     ) -> None:
         _, adapter = loaded(folder)
-        model = quantized(folder, kv_bits)
-        self.kv_bits = kv_bits
+        model = quantized(folder, kv_bits) if model is None else model
+        self.kv_bits, self.model = kv_bits, model
         self.output_processor = RecordingOutputProcessor(adapter)
         share = Share(account) if account else None
         self.embedded = EmbeddedPrompts()
@@ -178,7 +183,9 @@ class Driver(SteppedEngine):
             costs=FixedCosts(),
             clock=self.clock,
             history=PromptHistory(),
+            adapter_bytes=Settings().adapter_bytes,
         )
+        self.adapter_files = AdapterFiles(Settings().adapter_bytes)
         self.events: dict[str, list[InferenceEvent]] = {}
 
     def restart(self) -> None:
@@ -197,17 +204,21 @@ class Driver(SteppedEngine):
         parameters: GenerationParameters = GREEDY,
         embeddings: Any = None,
         client: str = "",
+        applied: AppliedAdapter | None = None,
         **prepared: Any,
     ) -> str:
         """Submit a raw prompt with further fields of its PreparedPrompt; return the request's id."""
         request_id = str(len(self.events))
         self.events[request_id] = []
-        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tuple(prompt)), client=client)
+        raw = RawInput(tuple(prompt))
+        request = InferenceRequest(request_id, ModelKey("tiny"), raw, client=client, applied=applied)
         fields: dict[str, Any] = {
             "stop_token_ids": frozenset(parameters.stop_token_ids),
             "parse": False,
             **prepared,
         }
+        if applied is not None:
+            fields["adapter"] = self.adapter_files.open(applied)
         ready = PreparedPrompt(tuple(prompt), max_tokens=max_tokens, parameters=parameters, **fields)
         self.embedded.embeddings = embeddings
         self.engine.submit(request, ready)

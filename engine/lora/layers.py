@@ -1,0 +1,298 @@
+"""Layers with low-rank adapters, of which each row of a forward pass applies its own, or none.
+
+A step tells its rows' adapters before it builds the graph (`adapted_rows`); the layers look them up on the
+same thread. Rows without an adapter keep the base's output unchanged, and a step without any calls the base's
+layer directly.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import attrs
+import mlx.core as mx
+from mlx import nn
+
+
+@attrs.define(eq=False)
+class LowRank:
+    """The low-rank factors of one layer.
+
+    Args:
+        a: `[inputs, rank]`, with the experts in front if there are any.
+        b: `[rank, outputs]`, likewise.
+        ties: See `PairHeader`.
+        stack: Factors `[adapters, …]` of all adapters of this layer with the same rank and type; None for
+            none.
+        index: Index in the stack.
+    """
+
+    a: mx.array
+    b: mx.array
+    scale: float
+    ties: bool = True
+    stack: tuple[mx.array, mx.array] | None = None
+    index: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of both factors."""
+        return self.a.nbytes + self.b.nbytes
+
+
+class Factors(Protocol):
+    """The factors of an adapter by the path of their layer."""
+
+    @property
+    def layers(self) -> dict[str, LowRank]:
+        """Factors by path."""
+
+
+@attrs.frozen
+class RowAdapter:
+    """The adapter of a row.
+
+    Args:
+        factor: Factor of the request, in addition to the adapter's own scale.
+    """
+
+    adapter: Factors = attrs.field(eq=id)
+    factor: float = 1.0
+
+
+class HasAdapter(Protocol):
+    """A sequence, as far as its adapter is concerned."""
+
+    adapter: RowAdapter | None
+
+
+Rows = tuple[RowAdapter | None, ...]
+
+
+@attrs.frozen(eq=False)
+class Group:
+    """Rows of a step that are computed with one product.
+
+    Args:
+        low: Factors, of the first row's adapter if several adapters are gathered.
+        rows: Indices of the rows, `[rows]`; None for all.
+        scale: Scale of the product; `[rows, 1, 1]` if it differs.
+        indices: Index in the stack for each row; None if all rows apply the same adapter.
+    """
+
+    low: LowRank
+    rows: mx.array | None
+    scale: float | mx.array
+    indices: mx.array | None = None
+
+
+class RowPlan:
+    """The adapters of a step's rows, grouped for each layer once for all steps with the same rows."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+        self.uniform = rows[0] if len(set(rows)) == 1 else None
+        self._groups: dict[str, list[Group]] = {}
+
+    def groups(self, path: str, *, may_gather: bool = True) -> list[Group]:
+        """Return the groups of rows whose adapters change a layer."""
+        if (known := self._groups.get(path)) is None:
+            known = self._groups[path] = self._group(path, may_gather)
+        return known
+
+    def indices_of(self, adapter: RowAdapter) -> mx.array:
+        """Return the indices of an adapter's rows."""
+        return mx.array([index for index, each in enumerate(self.rows) if each == adapter], dtype=mx.uint32)
+
+    @property
+    def adapters(self) -> list[RowAdapter]:
+        """The different adapters of the rows."""
+        return [each for each in dict.fromkeys(self.rows) if each is not None]
+
+    def _group(self, path: str, may_gather: bool) -> list[Group]:
+        if self.uniform is not None:
+            low = self.uniform.adapter.layers.get(path)
+            return [] if low is None else [Group(low, None, low.scale * self.uniform.factor)]
+        members: dict[Any, list[tuple[int, LowRank, float]]] = {}
+        for index, row in enumerate(self.rows):
+            if row is not None and (low := row.adapter.layers.get(path)) is not None:
+                key = id(low.stack) if may_gather and low.stack is not None else row
+                members.setdefault(key, []).append((index, low, low.scale * row.factor))
+        return [self._one_group(each) for each in members.values()]
+
+    def _one_group(self, members: list[tuple[int, LowRank, float]]) -> Group:
+        rows = mx.array([index for index, _, _ in members], dtype=mx.uint32)
+        everywhere = len(members) == len(self.rows)
+        low, scales = members[0][1], [scale for _, _, scale in members]
+        indices = None
+        if any(each is not low for _, each, _ in members):
+            indices = mx.array([each.index for _, each, _ in members], dtype=mx.uint32)
+        scale: float | mx.array = scales[0]
+        if len(set(scales)) > 1:
+            scale = mx.array(scales, dtype=mx.float32)[:, None, None]
+        return Group(low, None if everywhere else rows, scale, indices)
+
+
+class _Step(threading.local):
+    """The plan of the forward pass whose graph this thread builds; None if no row has an adapter."""
+
+    plan: RowPlan | None = None
+    last: RowPlan | None = None
+
+
+_step = _Step()
+
+
+def forget_plans() -> None:
+    """Discard the last plan of this thread: factors have moved to other stacks, or are gone."""
+    _step.last = None
+
+
+@contextmanager
+def adapted_rows(sequences: Iterable[HasAdapter | None]) -> Iterator[None]:
+    """Apply the sequences' adapters to the rows of the forward pass built within."""
+    rows: Rows = tuple([None if each is None else each.adapter for each in sequences])
+    if not any(rows):
+        yield
+        return
+    if _step.last is None or _step.last.rows != rows:
+        _step.last = RowPlan(rows)
+    _step.plan = _step.last
+    try:
+        yield
+    finally:
+        _step.plan = None
+
+
+@contextmanager
+def _planned(plan: RowPlan | None) -> Iterator[None]:
+    before, _step.plan = _step.plan, plan
+    try:
+        yield
+    finally:
+        _step.plan = before
+
+
+class AdaptedLayer(nn.Module):  # type: ignore[misc]
+    """A layer of the base, in place of which it stands.
+
+    Args:
+        path: Path of the layer in the model.
+    """
+
+    def __init__(self, layer: Any, path: str) -> None:
+        super().__init__()
+        self.layer = layer
+        self._path = path
+
+    def __getattr__(self, name: str) -> Any:
+        layer = self.get("layer")
+        return super().__getattr__(name) if name in self or layer is None else getattr(layer, name)
+
+
+class AdaptedLinear(AdaptedLayer):
+    """A linear layer, quantized or not."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y: mx.array = self.layer(x)
+        plan = _step.plan
+        if plan is None or not (groups := plan.groups(self._path)):
+            return y
+        if plan.uniform is not None:
+            return y + _product(groups[0], x)
+        rows = len(plan.rows)
+        inputs = x.reshape(rows, -1, x.shape[-1])
+        added = [(group.rows, _product(group, _of_rows(inputs, group))) for group in groups]
+        return _add(y.reshape(rows, -1, y.shape[-1]), added).reshape(y.shape)
+
+
+class AdaptedEmbedding(AdaptedLayer):
+    """An embedding, and the head that shares its weights."""
+
+    def __call__(self, x: mx.array) -> mx.array:
+        y: mx.array = self.layer(x)
+        added = [
+            (group.rows, (group.scale * (group.low.a[_of_rows(x, group)] @ group.low.b)).astype(y.dtype))
+            for group in self._groups()
+        ]
+        return _add(y, added)
+
+    def as_linear(self, x: mx.array) -> mx.array:
+        """Return logits: the embedding's product with hidden states."""
+        y: mx.array = self.layer.as_linear(x)
+        added = [
+            (
+                group.rows,
+                (group.scale * (_of_rows(x, group) @ group.low.b.T @ group.low.a.T)).astype(x.dtype),
+            )
+            for group in self._groups()
+            if group.low.ties
+        ]
+        return _add(y, added)
+
+    def _groups(self) -> list[Group]:
+        return [] if _step.plan is None else _step.plan.groups(self._path, may_gather=False)
+
+
+class AdaptedExperts(AdaptedLayer):
+    """The experts of one projection; all rows of its steps apply one adapter, or none (`ExpertRows`)."""
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:
+        y: mx.array = self.layer(x, indices, sorted_indices=sorted_indices)
+        if _step.plan is None or not (groups := _step.plan.groups(self._path)):
+            return y
+        (group,) = groups
+        chosen: Any = {"rhs_indices": indices, "sorted_indices": sorted_indices}
+        z = mx.gather_mm(mx.gather_mm(x, group.low.a, **chosen), group.low.b, **chosen)
+        return y + (group.scale * z).astype(x.dtype)
+
+
+class ExpertRows(AdaptedLayer):
+    """A layer of experts, which sorts tokens by expert: rows with different adapters are computed apart."""
+
+    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
+        plan = _step.plan
+        if plan is None or plan.uniform is not None:
+            y: mx.array = self.layer(x, indices)
+            return y
+        with _planned(None):
+            y = self.layer(x, indices)
+        each = x.shape[0] // len(plan.rows)
+        for adapter in plan.adapters:
+            if any(path.startswith(f"{self._path}.") for path in adapter.adapter.layers):
+                rows = plan.indices_of(adapter)
+                if each > 1:  # rows and tokens share the first axis
+                    rows = (rows[:, None] * each + mx.arange(each, dtype=mx.uint32)).flatten()
+                with _planned(RowPlan((adapter,))):
+                    y[rows] = self.layer(x[rows], indices[rows])
+        return y
+
+
+def _of_rows(x: mx.array, group: Group) -> mx.array:
+    return x if group.rows is None else x[group.rows]
+
+
+def _product(group: Group, x: mx.array) -> mx.array:
+    """Return the scaled low-rank product, in the type of the input."""
+    low = group.low
+    if group.indices is None or low.stack is None:
+        z = (x @ low.a) @ low.b
+    else:
+        a, b = low.stack
+        z = mx.gather_mm(x.astype(mx.result_type(x, a)), a, rhs_indices=group.indices)
+        z = mx.gather_mm(z, b, rhs_indices=group.indices)
+    scale = group.scale if isinstance(group.scale, float) else group.scale.astype(z.dtype)
+    return (scale * z).astype(x.dtype)
+
+
+def _add(y: mx.array, added: Sequence[tuple[mx.array | None, mx.array]]) -> mx.array:
+    """Return the output with products added to some of its rows; the others stay as they are."""
+    for rows, product in added:
+        if rows is None:
+            y = y + product
+        else:
+            y[rows] = y[rows] + product
+    return y

@@ -1,0 +1,293 @@
+"""The adapters in memory beside one base model, on the model's thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakSet
+
+import attrs
+import mlx.core as mx
+import numpy as np
+from mlx import nn
+
+from greenroom.engine.lora.files import OpenedAdapter, PairHeader, Tensor, plain_path
+from greenroom.engine.lora.layers import (
+    AdaptedEmbedding,
+    AdaptedExperts,
+    AdaptedLayer,
+    AdaptedLinear,
+    ExpertRows,
+    LowRank,
+    RowAdapter,
+    forget_plans,
+)
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.requests import AppliedAdapter
+from greenroom.schemas.problems import Problem, ProblemError, load_failed
+
+MAX_ADAPTERS = 16
+"""Most adapters in memory beside one base, as in mistral.rs."""
+
+log = get_logger(__name__)
+
+
+@attrs.define(eq=False)
+class LoadedAdapter:
+    """An adapter in memory.
+
+    Args:
+        folder: Folder of its files; a newer adapter of the same folder replaces it.
+        digest: See `OpenedAdapter`.
+        layers: Factors by path of the layer.
+        rows: Sequences that apply it, as long as the engine knows them.
+    """
+
+    name: str
+    folder: str
+    digest: str
+    layers: dict[str, LowRank]
+    nbytes: int
+    rows: WeakSet[Any] = attrs.field(factory=WeakSet)
+
+
+class LoadedAdapters:
+    """Loads adapters into a model; the least recently used one leaves for another.
+
+    Rows keep the adapter that they began with, also after a newer one has taken its name.
+
+    Args:
+        model: Loaded model, whose layers get a wrapper once an adapter changes them.
+        max_bytes: Most bytes of all adapters.
+        charge: Charges additional bytes to the model's memory, or gives bytes back; returns whether they fit.
+    """
+
+    def __init__(self, model: Any, max_bytes: int, charge: Callable[[int], bool]) -> None:
+        outer = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+        self._model = getattr(outer, "language_model", outer)
+        self._sees = outer is not model
+        self._max_bytes, self._charge = max_bytes, charge
+        self._loaded: dict[str, LoadedAdapter] = {}
+        self._replaced: list[LoadedAdapter] = []
+        self._targets: dict[str, tuple[str, Any, Any]] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all adapters."""
+        return sum(each.nbytes for each in self._all())
+
+    def names(self) -> tuple[tuple[str, int], ...]:
+        """Return the names of the adapters with their bytes, the least recently used first."""
+        return tuple((each.name, each.nbytes) for each in self._loaded.values())
+
+    def apply(self, opened: OpenedAdapter, asked: AppliedAdapter) -> tuple[RowAdapter, str]:
+        """Return the adapter for a request's rows, loaded if necessary, and the key of its prefixes.
+
+        Raises:
+            ProblemError: 503: it does not fit the model, or there is no room for it.
+        """
+        adapter = self._loaded.pop(opened.digest, None) or self._load(opened, asked)
+        self._loaded[opened.digest] = adapter
+        return RowAdapter(adapter, asked.scale), f"{opened.digest}*{asked.scale:g}"
+
+    def unload(self, folder: str) -> None:
+        """Remove the adapters of a folder; rows that apply one finish on it."""
+        for digest in [key for key, each in self._loaded.items() if each.folder == folder]:
+            self._replaced.append(self._loaded.pop(digest))
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Free the replaced adapters that no row applies any longer."""
+        left = [each for each in self._replaced if len(each.rows)]
+        if len(left) < len(self._replaced):
+            freed = sum(each.nbytes for each in self._replaced) - sum(each.nbytes for each in left)
+            self._replaced = left
+            self._restack()
+            self._charge(-freed)
+
+    def close(self) -> None:
+        """Release the model and all adapters."""
+        self._model, self._targets = None, None
+        self._loaded.clear()
+        self._replaced.clear()
+        forget_plans()
+
+    def _all(self) -> list[LoadedAdapter]:
+        return [*self._loaded.values(), *self._replaced]
+
+    def _load(self, opened: OpenedAdapter, asked: AppliedAdapter) -> LoadedAdapter:
+        try:
+            paths = self._paths(opened)
+            self.unload(asked.folder)
+            self._make_room(opened.header.nbytes, asked.name)
+            layers = {
+                paths[module]: _factors(opened.header.pairs[module], *tensors)
+                for module, tensors in opened.take().items()
+            }
+        except ValueError as error:
+            raise ProblemError(load_failed(asked.name, f"{error}.")) from None
+        mx.eval([[each.a, each.b] for each in layers.values()])
+        adapter = LoadedAdapter(asked.name, asked.folder, opened.digest, layers, opened.header.nbytes)
+        for path in layers:
+            self._wrap(path)
+        self._loaded[adapter.digest] = adapter
+        self._restack()
+        log.info("adapter loaded", adapter=asked.name, bytes=adapter.nbytes, rank=opened.header.rank)
+        return adapter
+
+    def _make_room(self, nbytes: int, name: str) -> None:
+        """Charge the bytes of a new adapter, for which those leave that no row applies."""
+        if nbytes > self._max_bytes:
+            limit = f"it has {nbytes >> 20:,} MB, and `adapter_bytes` allows {self._max_bytes >> 20:,} MB"
+            raise ValueError(limit)
+        while True:
+            full = len(self._all()) >= MAX_ADAPTERS or self.nbytes + nbytes > self._max_bytes
+            if not full and self._charge(nbytes):
+                return
+            idle = next((each for each in self._loaded.values() if not len(each.rows)), None)
+            if idle is None:
+                detail = f"There is no room for the adapter '{name}' beside those that requests use now."
+                raise ProblemError(Problem(503, "adapters_in_use", detail, "model", retry_after=5))
+            log.info("adapter evicted", adapter=idle.name, cause=name)
+            del self._loaded[idle.digest]
+            self._replaced.append(idle)
+            self.sweep()
+
+    def _paths(self, opened: OpenedAdapter) -> dict[str, str]:
+        """Return the path of each adapted layer by its name in the adapter.
+
+        Raises:
+            ValueError: One sentence: the model has no such layer, or one of another kind or shape.
+        """
+        if self._targets is None:
+            self._targets = _targets_of(self._model)
+        found = {}
+        for module, pair in opened.header.pairs.items():
+            target = self._targets.get(plain_path(module))
+            if target is None:
+                raise ValueError(f"its base has no layer {module!r} that can be adapted")
+            path, _, layer = target
+            layer = layer.layer if isinstance(layer, AdaptedLayer) else layer
+            if self._sees and _wrapper_of(layer) is AdaptedEmbedding:
+                raise ValueError(f"it adapts {module!r}, which its base shares with images")
+            inputs, outputs, experts = _shape_of(layer)
+            if (pair.inputs, pair.outputs, pair.experts) != (inputs, outputs, experts):
+                of_experts = f" and {experts} experts" if experts is not None else ""
+                raise ValueError(
+                    f"{module!r} is trained for {pair.inputs:,} inputs and {pair.outputs:,} outputs, but its "
+                    f"base has a layer of {inputs:,} and {outputs:,}{of_experts}"
+                )
+            found[module] = path
+        return found
+
+    def _wrap(self, path: str) -> None:
+        assert self._targets is not None
+        key = plain_path(path)
+        _, parent, layer = self._targets[key]
+        if isinstance(layer, AdaptedLayer):
+            return
+        kind = _wrapper_of(layer)
+        wrapper = kind(layer, path)
+        setattr(parent, path.rpartition(".")[2], wrapper)
+        self._targets[key] = path, parent, wrapper
+        if kind is AdaptedExperts:
+            above, _, leaf = path.rpartition(".")[0].rpartition(".")
+            holder = _at(self._model, above)
+            if not isinstance(getattr(holder, leaf), AdaptedLayer):
+                setattr(holder, leaf, ExpertRows(parent, f"{above}.{leaf}"))
+
+    def _restack(self) -> None:
+        """Put equal factors of all adapters of a layer into one array, so that a step gathers from it."""
+        forget_plans()
+        by_path: dict[str, list[LowRank]] = {}
+        for adapter in self._all():
+            for path, low in adapter.layers.items():
+                by_path.setdefault(path, []).append(low)
+        for lows in by_path.values():
+            alike: dict[Any, list[LowRank]] = {}
+            for low in lows:
+                alike.setdefault((low.a.shape, low.a.dtype, low.b.dtype), []).append(low)
+            for members in alike.values():
+                _stack(members)
+
+
+def _stack(members: list[LowRank]) -> None:
+    """Stack factors; each keeps a view, so that there is one copy of each."""
+    first = members[0]
+    stacked = None if first.stack is None else first.stack[0].shape[0]
+    if stacked == len(members) and all(
+        each.stack is first.stack and each.index == index for index, each in enumerate(members)
+    ):
+        return
+    gathers = first.a.ndim == 2 and (mx.default_device().type != mx.cpu or first.a.dtype == mx.float32)
+    if len(members) == 1 or not gathers:
+        for each in members:
+            if each.stack is not None:
+                each.a, each.b, each.stack = mx.contiguous(each.a + 0), mx.contiguous(each.b + 0), None
+        mx.eval([[each.a, each.b] for each in members])
+        return
+    stack = mx.stack([each.a for each in members]), mx.stack([each.b for each in members])
+    for index, each in enumerate(members):
+        each.a, each.b, each.stack, each.index = stack[0][index], stack[1][index], stack, index
+    mx.eval(*stack, [[each.a, each.b] for each in members])
+
+
+def _factors(pair: PairHeader, a: list[Tensor], b: list[Tensor]) -> LowRank:
+    first, second = _array(a, pair), _array(b, pair)
+    return LowRank(first, second, pair.scale, pair.ties)
+
+
+def _array(tensors: list[Tensor], pair: PairHeader) -> mx.array:
+    arrays = [_to_mlx(each) for each in tensors]
+    array = arrays[0] if pair.experts is None or len(tensors) == 1 != pair.experts else mx.stack(arrays)
+    return mx.contiguous(array.swapaxes(-1, -2)) if pair.transposed else array
+
+
+def _to_mlx(tensor: Tensor) -> mx.array:
+    kind = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[tensor.dtype]
+    array = mx.array(np.frombuffer(tensor.content, dtype=kind).reshape(tensor.shape))
+    return array.view(mx.bfloat16) if tensor.dtype == "BF16" else array
+
+
+def _targets_of(model: Any) -> dict[str, tuple[str, Any, Any]]:
+    """Return the layers that can be adapted by plain path: their path, their parent, and themselves."""
+    found: dict[str, tuple[str, Any, Any]] = {}
+    modules = dict(model.named_modules())
+    for path, layer in modules.items():
+        if path and _wrapper_of(layer) is not None:
+            parent = modules[path.rpartition(".")[0]]
+            if isinstance(parent, nn.Module):
+                found[plain_path(path)] = path, parent, layer
+    return found
+
+
+def _wrapper_of(layer: Any) -> Any:
+    if isinstance(layer, nn.Linear | nn.QuantizedLinear):
+        return AdaptedLinear
+    if isinstance(layer, nn.Embedding | nn.QuantizedEmbedding):
+        return AdaptedEmbedding
+    # mlx-vlm may have copies of mlx-lm's classes.
+    return AdaptedExperts if type(layer).__name__ in ("SwitchLinear", "QuantizedSwitchLinear") else None
+
+
+def _shape_of(layer: Any) -> tuple[int, int, int | None]:
+    """Return the inputs, outputs and experts of a layer, with those of an embedding as of its factors."""
+    if _wrapper_of(layer) is AdaptedExperts:
+        return layer.input_dims, layer.output_dims, layer.num_experts
+    first, second = layer.weight.shape
+    if isinstance(layer, nn.QuantizedLinear | nn.QuantizedEmbedding):
+        second = second * 32 // layer.bits
+    return (first, second, None) if _wrapper_of(layer) is AdaptedEmbedding else (second, first, None)
+
+
+def _at(model: Any, path: str) -> Any:
+    for part in path.split(".") if path else ():
+        model = model[int(part)] if isinstance(model, list) else getattr(model, part)
+    return model
+
+
+def count_rows(adapter: RowAdapter | None, sequences: Iterable[Any]) -> None:
+    """Record the sequences that apply an adapter, which stays in memory as long as they do."""
+    if adapter is not None:
+        for sequence in sequences:
+            adapter.adapter.rows.add(sequence)  # type: ignore[attr-defined]
