@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.grammar import limits
-from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.lark_check import check_lark
 from greenroom.engine.grammar.patterns import portable_pattern
-from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.messages.requests import (
     ChoiceFormat,
     JsonObjectFormat,
@@ -19,6 +16,9 @@ from greenroom.schemas.messages.requests import (
     ResponseFormat,
 )
 from greenroom.schemas.problems import invalid
+
+if TYPE_CHECKING:
+    from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 
 JSON_WHITESPACE = r"( |\n[ \t]{0,20})"
 """White space between two parts of a JSON text: none, one space, or a new indented line.
@@ -96,6 +96,8 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
         case JsonObjectFormat():
             return f"{SPACE} {text.json({'type': 'object'})}"
         case JsonSchemaFormat(schema):
+            from greenroom.engine.grammar.schema_check import check_schema  # imports NumPy
+
             checked = check_schema(schema, response_format.param)
             return f"{SPACE} {text.json(checked)}"
         case RegexFormat(pattern):
@@ -108,6 +110,8 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
                 raise invalid("At least one choice is needed, and none may be empty", response_format.param)
             return text.terminal(" | ".join(literal(choice) for choice in choices))
         case LarkFormat(grammar):
+            from greenroom.engine.grammar.lark_check import check_lark
+
             check_lark(grammar, response_format.param)
             return text.lark(grammar)
 
