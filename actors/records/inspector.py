@@ -15,6 +15,7 @@ import attrs
 
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.explanation import Explanation
+from greenroom.schemas.events.result_events import ToolResult
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem
 
@@ -238,4 +239,6 @@ def _text_bytes(event: InferenceEvent) -> int:
     entries = getattr(event, "logprobs", None) or ()
     if isinstance(event, Failed):
         size += len(event.problem.detail)
+    if isinstance(event, ToolResult):
+        size += sum(len(getattr(part, "text", "") or getattr(part, "data", "")) for part in event.content)
     return size + sum(_EVENT_BYTES * (1 + len(entry.top)) for entry in entries)

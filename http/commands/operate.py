@@ -292,6 +292,9 @@ def inspect_command(ident: str | None, url: str, as_json: bool) -> None:
         for output in found["outputs"]:
             click.echo(f"\nraw output {output['index']} ({_tokens(output['tokens'])}):")
             click.echo(_printable(output["raw"]))
+        for event in found["events"]:
+            if event["type"] in ("ServerCall", "ToolResult"):
+                click.echo(_printable(_call_line(event)))
         click.echo(f"\nevents: {len(found['events'])}, {found['events_left_out']} left out")
         for name, value in {**found["figures"], **(found["problem"] or {})}.items():
             click.echo(f"{name}: {_printable(str(value))}")
@@ -301,6 +304,13 @@ def _summary(line: dict[str, Any]) -> str:
     status = line["status"] or "-"
     words = (line["serial"], line["state"], status, line["route"], line["model"], line["id"])
     return _printable("  ".join(str(word) for word in words if word != ""))
+
+
+def _call_line(event: dict[str, Any]) -> str:
+    if event["type"] == "ServerCall":
+        return f"\ncall of {event['server']}/{event['name']}: {event['arguments']}"
+    result = "\n".join(part.get("text", "[file]") for part in event["content"])
+    return f"{'failed' if event['failed'] else 'result'} after {event['seconds']} s: {result}"
 
 
 def _tokens(tokens: list[int]) -> str:

@@ -40,25 +40,35 @@ def text_events(
             yield _delta("response.function_call_arguments.delta", index, name)
     if tool:
         members = {"server_label": tool, "name": tool, "arguments": tool}
-        for index, kind, more in (
-            (11, "mcp_list_tools", {"error": tool}),
-            (12, "mcp_call", {"output": tool}),
-            (13, "mcp_call", {"error": tool}),
-            (14, "mcp_approval_request", {"id": "c14"}),
-        ):
-            item = {"type": kind, **members, **more}
-            yield _added(index, item)
-            done = "response.output_item.done"
-            yield done, {"type": done, "output_index": index, "item": item}
+        calls = ("mcp_call", "output"), ("mcp_call", "error"), ("mcp_approval_request", "id")
+        kinds = ("mcp_list_tools", "error"), *calls
+        yield from _whole([{"type": kind, **members, member: tool} for kind, member in kinds])
     yield _added(9, {"type": "message"})
     for piece in pieces:
         yield _delta("response.output_text.delta", 9, piece)
+    yield _completed()
+
+
+def item_events(items: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a response with these items."""
+    yield from _whole(items)
+    yield _completed()
+
+
+def _whole(items: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Any]]:
+    for index, item in enumerate(items, 11):
+        yield _added(index, item)
+        done = "response.output_item.done"
+        yield done, {"type": done, "output_index": index, "item": item}
+
+
+def _completed() -> tuple[str, Any]:
     usage = {"input_tokens": 1, "output_tokens": 1, "input_tokens_details": {"cached_tokens": 0}}
     response = {"model": "stand-in", "usage": usage, "incomplete_details": None, "error": None}
-    yield "response.completed", {"type": "response.completed", "response": response}
+    return "response.completed", {"type": "response.completed", "response": response}
 
 
-def _added(index: int, item: Mapping[str, str]) -> tuple[str, Any]:
+def _added(index: int, item: Mapping[str, Any]) -> tuple[str, Any]:
     name = "response.output_item.added"
     return name, {"type": name, "output_index": index, "item": item}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.tests.browser.page import Page
+from greenroom.tests.browser.stand_in import item_events, standing_in, text_events
 from greenroom.tests.support.servers.server_processes import ServerProcess, serving
 
 pytest.importorskip("mcp")
@@ -101,3 +102,26 @@ def test_an_approval_survives_a_reload_and_decides(page: Page, tools: ServerProc
     if decision == "Approve":
         page.press("Retry", ".entry:last-child")
         page.wait(lambda: page.texts(".approval code") == ["careful/weather"] and not call(page))
+
+
+def test_calls_of_one_turn_are_decided_one_by_one_and_answered_together(page: Page) -> None:
+    wanted = [
+        {"type": "mcp_approval_request", "id": name, "server_label": "files", "name": name, "arguments": "{}"}
+        for name in ("read", "delete\u202e")
+    ]
+    with standing_in() as server:
+        server.answer = lambda: item_events(wanted)
+        page.open(server.address)
+        page.ask("Tidy up")
+        page.answer()
+        assert page.texts(".approval code") == ["files/read", r"files/delete\u{202e}"]
+        server.answer = lambda: text_events(["Done"])
+        page.press("Approve", ".approval:nth-of-type(1)")
+        assert len(server.asked) == 1
+        page.press("Refuse", ".approval:nth-of-type(2)")
+        assert page.answer(2) == "Done"
+        asked = server.asked[-1]
+        given = [(each["approval_request_id"], each["approve"]) for each in asked["input"][-2:]]
+        assert given == [("read", True), ("delete\u202e", False)]
+        assert asked["input"][1:-2] == wanted
+        assert asked["tools"] == [{"type": "mcp", "server_label": "files"}]

@@ -11,9 +11,11 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+from click.testing import CliRunner
 from rich.console import Console
 
-from greenroom.http.commands.operate import tables
+from greenroom.http.commands.operate import inspect_command, tables
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
 from greenroom.tests.support.actors.actor_systems import eventually
@@ -240,6 +242,10 @@ async def test_calls_are_seen_by_operators(served: Served) -> None:
     assert row["id"].startswith(ident)
     turns = [await look(f"/admin/inspect?id={name}") for name in (ident, f"{ident}-2")]
     assert all("Add two whole numbers" in turn["prompt"] for turn in turns)
+    arguments = [ident, "--url", served.server.address]
+    printed = await trio.to_thread.run_sync(lambda: CliRunner().invoke(inspect_command, arguments))
+    seen = f"call of toy/add: {json.dumps(json.loads(call['arguments']))}\nresult after {call['seconds']} s: "
+    assert f"\n{seen}{call['output']}\n" in printed.output
     events = {event["type"]: event for event in turns[0]["events"]}
     assert events["ServerCall"]["arguments"] == json.dumps(json.loads(call["arguments"]))
     assert events["ToolResult"]["content"] == [{"text": call["output"]}]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from greenroom.actors.records.inspector import Inspector, inspection_body
 from greenroom.schemas.events.events import Finished, TextDelta, Usage
+from greenroom.schemas.events.result_events import ToolResult
+from greenroom.schemas.messages.messages import ContentPart, ImagePart, TextPart
 
 
 def test_many_bytes_push_out_older_requests_and_no_request_takes_all() -> None:
@@ -19,6 +21,15 @@ def test_many_bytes_push_out_older_requests_and_no_request_takes_all() -> None:
     assert 0 < latest.nbytes <= inspector.share
     assert latest.left_out > 0
     assert inspector.nbytes == sum(record.nbytes for record in inspector.listed())
+
+
+def test_results_of_tools_are_counted() -> None:
+    inspector = Inspector(1, budget=40_000)
+    inspector.begin("one", "POST /v1/x", b"", 0)
+    parts: tuple[ContentPart, ...] = (TextPart("d" * 50_000), ImagePart(b"e" * 50_000), TextPart("short"))
+    for part in parts:
+        inspector.event("one", ToolResult("call", (part,)))
+    assert inspector.listed()[0].left_out == 2
 
 
 def test_a_request_that_left_the_ring_is_ignored() -> None:

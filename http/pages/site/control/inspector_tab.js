@@ -1,6 +1,6 @@
 // The last requests whole, if the server keeps them.
 import { get } from '../api.js';
-import { bytes, clock } from '../formats.js';
+import { bytes, clock, plain } from '../formats.js';
 import { html, useState } from '../vendor/preact.js';
 import { usePolled } from './polled.js';
 import { Table } from './table.js';
@@ -24,5 +24,7 @@ export function InspectorTab({ connection }) {
       ${['problem', 'figures', 'explanation'].map((name) => whole[name] && html`<h3>${name}</h3><pre tabindex="0">${JSON.stringify(whole[name], null, 2)}</pre>`)}
       <h3>Body</h3><pre tabindex="0">${String(whole.body).slice(0, SHOWN)}</pre>
       <h3>Prompt</h3><pre tabindex="0">${String(whole.prompt ?? '').slice(0, SHOWN)}</pre>
-      ${(whole.outputs || []).map(({ index, raw }) => html`<h3>Answer ${index}</h3><pre tabindex="0">${String(raw).slice(0, SHOWN)}</pre>`)}</section>`}`;
+      ${(whole.outputs || []).map(({ index, raw }) => html`<h3>Answer ${index}</h3><pre tabindex="0">${String(raw).slice(0, SHOWN)}</pre>`)}
+      ${(whole.events || []).filter(({ type }) => ['ServerCall', 'ToolResult'].includes(type)).map(({ type, at, ...event }) => html`
+        <h3>${type === 'ServerCall' ? 'Call' : 'Result'}</h3><pre tabindex="0">${plain(JSON.stringify(event, null, 2))}</pre>`)}</section>`}`;
 }
