@@ -64,6 +64,43 @@ def sum_of(arguments: str) -> str:
     return str(numbers["a"] + numbers["b"])
 
 
+async def check_seen(served: Served, ident: str, call: Any) -> None:
+    """Make sure that operators see the first call of this server."""
+
+    async def look(path: str) -> Any:
+        return (await fetch(served.server, "GET", path)).json()
+
+    async def rows() -> list[Any]:
+        return [row for row in (await look("/admin/audit"))["requests"] if row["protocol"] == "mcp"]
+
+    async def is_written() -> bool:
+        return bool(await rows())
+
+    await eventually(is_written)
+    [row] = await rows()
+    assert (row["route"], row["ending"], row["seconds"]) == ("CALL toy/add", "answered", call.seconds)
+    assert row["id"].startswith(ident)
+    turns = [await look(f"/admin/inspect?id={name}") for name in (ident, f"{ident}-2")]
+    assert all("Add two whole numbers" in turn["prompt"] for turn in turns)
+    arguments = [ident, "--url", served.server.address]
+    printed = await trio.to_thread.run_sync(lambda: CliRunner().invoke(inspect_command, arguments))
+    seen = f"call of toy/add: {json.dumps(json.loads(call.arguments))}\nresult after {call.seconds} s: "
+    assert f"\n{seen}{call.output}\n" in printed.output
+    events = {event["type"]: event for event in turns[0]["events"]}
+    assert events["ServerCall"]["arguments"] == json.dumps(json.loads(call.arguments))
+    assert events["ToolResult"]["content"] == [{"text": call.output}]
+    assert events["ToolResult"]["seconds"] == call.seconds
+    metrics = (await fetch(served.server, "GET", "/metrics")).body.decode()
+    assert 'greenroom:mcp_calls_total{result="ok",server="toy"} 1.0' in metrics
+    assert 'greenroom:mcp_server_ready{server="toy"} 1.0' in metrics
+    assert 'greenroom:mcp_sessions_lost_total{server="gone"} 1.0' in metrics
+    shown = io.StringIO()
+    sessions = (await look("/admin/status"))["mcp"]
+    Console(file=shown, width=100).print(tables({"models": [], "requests": [], "mcp": sessions}))
+    server = next(line.split() for line in shown.getvalue().splitlines() if line.startswith("toy"))
+    assert (server[1], server[3:]) == ("ready", ["1", "0"])
+
+
 async def test_responses_whole_and_streamed(served: Served) -> None:
     body = response_body(tools=[MCP, GONE], store=False)
     whole = await openai_clients.ask(served, lambda client: client.responses.create(**body))
@@ -79,6 +116,7 @@ async def test_responses_whole_and_streamed(served: Served) -> None:
     assert call.output == sum_of(call.arguments)
     assert message.type == "message"
     assert whole.usage.input_tokens_details.cached_tokens > 0
+    await check_seen(served, str(whole._request_id), call)
 
     def stream(client: Any) -> tuple[list[Any], Any]:
         with client.responses.stream(**body) as events:
@@ -220,46 +258,6 @@ async def test_chat_and_ollama_show_the_steps(served: Served) -> None:
     }
     answered = await fetch(served.server, "POST", "/api/chat", ollama)
     assert answered.json()["message"]["greenroom_steps"][0]["server"] == "toy"
-
-
-async def test_calls_are_seen_by_operators(served: Served) -> None:
-    answered = await fetch(served.server, "POST", "/v1/responses", response_body(store=False))
-    listed, call = (item for item in answered.json()["output"] if item["type"].startswith("mcp"))
-    ident = answered.headers["x-request-id"]
-
-    async def look(path: str) -> Any:
-        return (await fetch(served.server, "GET", path)).json()
-
-    async def rows() -> list[Any]:
-        return [row for row in (await look("/admin/audit"))["requests"] if row["protocol"] == "mcp"]
-
-    async def is_written() -> bool:
-        return bool(await rows())
-
-    await eventually(is_written)
-    [row] = await rows()
-    assert (row["route"], row["ending"], row["seconds"]) == ("CALL toy/add", "answered", call["seconds"])
-    assert row["id"].startswith(ident)
-    turns = [await look(f"/admin/inspect?id={name}") for name in (ident, f"{ident}-2")]
-    assert all("Add two whole numbers" in turn["prompt"] for turn in turns)
-    arguments = [ident, "--url", served.server.address]
-    printed = await trio.to_thread.run_sync(lambda: CliRunner().invoke(inspect_command, arguments))
-    seen = f"call of toy/add: {json.dumps(json.loads(call['arguments']))}\nresult after {call['seconds']} s: "
-    assert f"\n{seen}{call['output']}\n" in printed.output
-    events = {event["type"]: event for event in turns[0]["events"]}
-    assert events["ServerCall"]["arguments"] == json.dumps(json.loads(call["arguments"]))
-    assert events["ToolResult"]["content"] == [{"text": call["output"]}]
-    assert events["ToolResult"]["seconds"] == call["seconds"]
-    metrics = (await fetch(served.server, "GET", "/metrics")).body.decode()
-    assert 'greenroom:mcp_calls_total{result="ok",server="toy"} 1.0' in metrics
-    assert 'greenroom:mcp_server_ready{server="toy"} 1.0' in metrics
-    assert 'greenroom:mcp_sessions_lost_total{server="gone"} 0.0' in metrics
-    shown = io.StringIO()
-    sessions = (await look("/admin/status"))["mcp"]
-    Console(file=shown, width=100).print(tables({"models": [], "requests": [], "mcp": sessions}))
-    server = next(line.split() for line in shown.getvalue().splitlines() if line.startswith("toy"))
-    assert (server[1], server[3:]) == ("ready", ["1", "0"])
-    assert [tool["name"] for tool in listed["tools"]] == ["add"]
 
 
 async def test_wrong_wishes_are_named(served: Served) -> None:
