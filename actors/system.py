@@ -22,6 +22,8 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.engines.residences import ProbedModels
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.records.audit import AuditBook, AuditWriter
+from greenroom.actors.remotes.far_models import FarModels
+from greenroom.actors.remotes.watch import watch_remotes
 from greenroom.actors.requests.probing import Probing
 from greenroom.actors.requests.prompt_queries import reload_models
 from greenroom.actors.responses.responses import Responses
@@ -58,6 +60,7 @@ class _Actors:
     tools: Tools
     engines: Engines
     audit: AuditWriter | None
+    far: FarModels
 
     @property
     def refs(self) -> ActorRefs:
@@ -79,6 +82,7 @@ class System:
     Attributes:
         pool: Reference to the pool, for inference requests.
         refs: References to all public actors.
+        far: Models elsewhere.
         device_lost: Event, set when the device is lost: the process should then call `drain` and end.
         hung: True if a thread could not be ended; then flush the logs and leave with `os._exit`. Valid after
             close.
@@ -90,6 +94,7 @@ class System:
         self.refs = actors.refs
         self.device_lost = workers.device_lost
         self.hung = False
+        self.far = actors.far
         self._actor = actors.pool
         self._children = children
         self._workers, self._engines = workers, actors.engines
@@ -200,12 +205,14 @@ def _create_actors(
     audit = AuditWriter(AuditBook(content=settings.audit_content), store.ref) if is_audited else None
     engines.audit = None if audit is None else audit.book
     probing = Probing(engines, workers, store.ref)
-    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out)
+    far = FarModels(settings)
+    engines.names.far = far if far.servers or settings.routes else None
+    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out, far=far)
     downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
     tools = Tools(settings, engines.audit, engines.inspector)
     responses = Responses(pool.ref, store.ref, tools.ref, engines.audit)
-    return _Actors(store, pool, downloads, responses, tools, engines, audit)
+    return _Actors(store, pool, downloads, responses, tools, engines, audit, far)
 
 
 @asynccontextmanager
@@ -301,6 +308,7 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
                 models.start_soon(actors.pool.run)
                 models.start_soon(actors.downloads.run)
                 models.start_soon(actors.tools.run)
+                models.start_soon(watch_remotes, actors.far)
                 async with trio.open_nursery() as runs:
                     runs.start_soon(actors.responses.run)
                     async with trio.open_nursery() as children:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
 
@@ -86,8 +86,12 @@ class ModelList:
         has changed.
         """
         limits = self._limits()
+        far = self._names.far
         if name is not None:
-            entry = self._names.find(name)
+            meant = self._names.elsewhere(name)
+            if meant is not None and far is not None and far.place(meant.model) is not None:
+                return (attrs.evolve(far.describe(meant.model), id=name),)
+            entry = self._names.find(name if meant is None else meant.model)
             if isinstance(entry, Problem):
                 return entry
             if entry.unlisted:  # only a request that generates may bring it, and nothing is known before
@@ -95,6 +99,8 @@ class ModelList:
             return (self._describe(entry.name, entry, limits),)
         names = self._names.open_catalog().names()
         listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
+        if far is not None:
+            listed += far.descriptions()
         with self._lock:
             if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
                 self._listed = listed
@@ -210,16 +216,34 @@ _FAILED_SECONDS = 300.0  # Time after which `default` may again mean a model tha
 _REFUSED_SECONDS = 30.0  # The same for a model that had no memory, which others may have left by then
 
 
+class FarNames(Protocol):
+    """The models of remotes, by name; reading is quick, and safe on any thread."""
+
+    def place(self, model: str) -> object:
+        """Return something for a model of a remote; None for other names."""
+
+    def find(self, name: str, settings: Settings) -> ModelName | None:
+        """Return the meaning of a name, an alias or a profile of a far model; None if it means none."""
+
+    def describe(self, model: str) -> ModelDescription:
+        """Return the description of a model of a remote."""
+
+    def descriptions(self) -> tuple[ModelDescription, ...]:
+        """Return the descriptions of all far models; the same objects while nothing has changed."""
+
+
 class ModelNames:
     """The names of the catalog and the settings. All methods read the disk.
 
     Attributes:
+        far: Models of remotes; None for none.
         settings: Current settings; a model's own settings apply when its files are opened next.
         revision: Number of changes of the settings.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.far: FarNames | None = None
         self.revision = 0
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
@@ -269,6 +293,8 @@ class ModelNames:
             adapter: Adapter that the request names, with its scale; it precedes that of the model's name, of
                 the profile and of the model's settings.
         """
+        if (meant := self.elsewhere(name)) is not None:
+            return meant if adapter is None else adapter_not_found(adapter[0][:200], name)
         for tried in without:
             self._note_failure(tried, _REFUSED_SECONDS)
         entry = self.find(name)
@@ -302,6 +328,20 @@ class ModelNames:
         if found is None:
             return adapter_not_found(str(name)[:200], model)
         return found.problem or AppliedAdapter(found.id, str(found.folder), scale)
+
+    def elsewhere(self, name: str) -> ModelName | None:
+        """Return the meaning of a route's name, or of one of a far model; None for all other names."""
+        if self.far is None:
+            return None
+        if (route := self.settings.all_routes.get(name)) is None:
+            return self.far.find(name, self.settings)
+        found = (self.resolve(each) for each in route.models if each not in self.settings.all_routes)
+        models = dict.fromkeys(
+            each.model for each in found if isinstance(each, ModelName) and not each.adapter
+        )
+        if not models:
+            return None
+        return ModelName(next(iter(models)), route=name, candidates=tuple(models))
 
     def note_failure(self, model: str) -> None:
         """Record that a model could not be loaded, so that `default` means another one while there is one."""

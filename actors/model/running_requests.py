@@ -268,10 +268,10 @@ class RequestRecords:
         if self._audit is not None:
             self._audit.hold(running.request_id, running.request.key.model)
 
-    def end(self, running: RunningRequest, ended: RequestEnded) -> None:
-        """Record the end of a request that an engine was asked to answer."""
+    def end(self, running: RunningRequest, ended: RequestEnded, backend: str = "") -> None:
+        """Record the end of a request that an engine, or a remote of that name, was asked to answer."""
         if self._audit is not None:
-            self._audit.release(running.request_id, ended)
+            self._audit.release(running.request_id, ended, backend=backend)
         self.settle(running, ended.usage.prompt + ended.usage.generated)
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}

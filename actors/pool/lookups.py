@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+import attrs
 import trio
 
 from greenroom.actors.core.ref import Control
@@ -70,6 +71,8 @@ class CatalogLookups:
         found = await self._look(partial(self._engines.names.resolve, name, without, adapter), model=name)
         stays = not self._engines.names.chooses_default and len(self._names) < MAX_REMEMBERED
         stays = stays and revision == self._revision == self._engines.names.revision
+        # What is elsewhere may change at any time.
+        stays = stays and self._engines.names.elsewhere(name) is None
         if isinstance(found, ModelName) and found.listed and stays and found.adapter is None:
             self._names[name] = found
         return found
@@ -88,6 +91,9 @@ class CatalogLookups:
                 return found
             if isinstance(found, Problem):
                 return model_not_found(name) if found.status == 404 else found  # it names other models
+            if found.candidates:
+                left = tuple(model for model in found.candidates if is_allowed(allowed, model))
+                return attrs.evolve(found, candidates=left) if left else model_not_found(name)
             if is_allowed(allowed, found.model):
                 return found
             if not found.replaceable:

@@ -125,7 +125,7 @@ class ModelTable:
             record.refuse(reply, refusal)
             return
         model = self._started(record)
-        reply.send(Found(record.key, model.ref))
+        reply.send(Found(record.key, model.ref, model.takes_room))
         slots, timeout = min(message.choices, model.slots), self._queue_timeout if message.limited else None
         caller = message.client, message.tokens, message.allowed
         ticket = Ticket(reply, message.request_id, slots, message.priority, timeout, now, None, *caller)

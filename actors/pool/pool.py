@@ -15,6 +15,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
+from greenroom.actors.model.running_requests import records_of
 from greenroom.actors.pool.keep_awake import KeepAwake
 from greenroom.actors.pool.lookups import CatalogLookups, adapter_of, allowed_models
 from greenroom.actors.pool.model_record import MakeModel, PooledModel
@@ -35,7 +36,10 @@ from greenroom.actors.pool.pool_reports import (
     TicketClosed,
 )
 from greenroom.actors.pool.residence_rules import rule_for
+from greenroom.actors.pool.routes import Routes
 from greenroom.actors.pool.tickets import NameFound
+from greenroom.actors.remotes.far_models import FarModels
+from greenroom.actors.remotes.remote_model import RemoteModel
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -81,6 +85,7 @@ class Pool:
     Args:
         make: Function that creates the actor of a model; None for models that run here, on these workers.
         probe: Function that runs a probe as a client of the pool and ends its reply; by default, refuses it.
+        far: Models elsewhere; by default, those of no remotes.
     """
 
     def __init__(
@@ -91,12 +96,14 @@ class Pool:
         make: MakeModel | None = None,
         probe: RunProbe = refuse_probe,
         left_out: Collection[str] = (),
+        far: FarModels | None = None,
     ) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._settings, self._workers, self._probe = settings, workers, probe
-        self._make = make or partial(_make_local, settings.max_batch, engines, workers)
+        self._far = far or FarModels(attrs.evolve(settings, local_only=True))
+        self._make = make or partial(_make, settings.max_batch, engines, workers, self._far)
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model,
@@ -111,6 +118,7 @@ class Pool:
             lambda: engines.names.revision,
         )
         self._models = ModelTable(settings, callbacks)
+        self._routes = Routes(settings, self._far, self._models.overview, self._log)
         self._expiry = Alarm(lambda: self._control.send(Expired()))
         self._lookups = CatalogLookups(engines, self._log, left_out)
         self._awake = KeepAwake(settings.keep_awake)
@@ -195,7 +203,8 @@ class Pool:
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
                 statuses = self._models.overview.statuses(self._workers.hung())
-                reply.send(PoolStatus(statuses, self._draining, self._models.overview.limit))
+                limit, remotes = self._models.overview.limit, self._far.statuses()
+                reply.send(PoolStatus(statuses, self._draining, limit, remotes))
             case Drain():
                 if self._draining is None:
                     self._log.info("draining")
@@ -213,6 +222,7 @@ class Pool:
             self._nursery.start_soon(self._look_up, message, reply)
 
     def _admit(self, found: ModelName | Problem, message: NamedMessage, reply: Reply) -> None:
+        found = found if isinstance(found, Problem) else self._routes.settle(found, message)
         if isinstance(found, Problem):
             reply.fail(found)
             return
@@ -222,7 +232,7 @@ class Pool:
         key = ModelKey(found.model)
         if found.profile is not None or found.replaceable or found.adapter is not None:
             meaning = found.profile, found.defaults, found.replaceable, found.adapter
-            reply.send(NameFound(key, *meaning))
+            reply.send(NameFound(key, *meaning, is_route=found.route is not None))
         match message:
             case UnloadModel():
                 self._models.unload(key, reply, message)
@@ -280,14 +290,17 @@ class Pool:
         self._log.debug("stopped")
 
 
-def _make_local(
+def _make(
     slots: int,
     engines: Engines,
     workers: Workers,
+    far: FarModels,
     key: ModelKey,
     state: ModelState,
     report: Callable[[ModelReport], None],
-) -> Model:
+) -> PooledModel:
+    if (place := far.place(key.model)) is not None:
+        return RemoteModel(key, state, report, *place, records_of(engines))
     return Model(key, engines, workers, report, state=state, slots=slots)
 
 

@@ -90,6 +90,10 @@ class PoolOverview:
         """Time, by `time.monotonic()`, at which the next idle model is to be unloaded; None if none is."""
         return self._ledger.next_expiry
 
+    def record_of(self, key: ModelKey) -> ModelRecord:
+        """Return the record of a model, which is new if none has been named so."""
+        return self._ledger[key]
+
     def answer(self, message: OperatorMessage, reply: Reply) -> None:
         """Answer an operator's message, whose key is that of a known model."""
         match message:

@@ -35,6 +35,20 @@ NOT_LOADED = frozenset(
 )
 """Codes of the problems of models that cannot be loaded; others are the request's, or the whole server's."""
 
+NOT_ANSWERED = NOT_LOADED | {
+    "context_length_exceeded",
+    "model_broken",
+    "queue_full",
+    "remote_away",
+    "remote_busy",
+    "remote_failed",
+    "remote_refused",
+    "remote_silent",
+    "remote_unreachable",
+    "remote_unsupported",
+}
+"""Codes of problems that another model of a route may not have."""
+
 
 @attrs.define(eq=False)
 class Ticket:
@@ -196,6 +210,7 @@ class NameFound:
         profile: Name of the profile or of the adapter; None for none.
         replaceable: True if the name means another model, should this one not load.
         adapter: LoRA adapter that the request applies; None for none.
+        is_route: True if another may also answer where this one has failed before its first token.
     """
 
     key: ModelKey
@@ -203,6 +218,7 @@ class NameFound:
     defaults: Overrides
     replaceable: bool
     adapter: AppliedAdapter | None = None
+    is_route: bool = False
 
 
 class Lease:
@@ -248,11 +264,12 @@ class Lease:
 @attrs.frozen(eq=False)
 class Found:
     """The answer that the model exists: `model` can prepare requests, even without weights. `key`: key with
-    the model's own name, even if the request used another (`default`).
+    the model's own name, even if the request used another (`default`); `is_here`: False if it is elsewhere.
     """
 
     key: ModelKey
     model: Ref[ModelMessage]
+    is_here: bool = True
 
 
 @attrs.frozen(eq=False)

@@ -100,6 +100,8 @@ class AuditBook:
     def hold(self, request_id: str, model: str = "", *, background: bool = False) -> None:
         """Keep a row open for a model or a run, until `release` has been called as often as this."""
         if (found := self._find(request_id)) is not None:
+            if model and not found.halves:  # another model may have failed before it has answered
+                found.row = attrs.evolve(found.row, error="")
             found.halves += 1
             if model:
                 found.row = attrs.evolve(found.row, model=_bounded(model))
@@ -107,16 +109,22 @@ class AuditBook:
                 found.row = attrs.evolve(found.row, background=True)
 
     def release(
-        self, request_id: str, ended: RequestEnded | None = None, *, error: str = "", cancelled: bool = False
+        self,
+        request_id: str,
+        ended: RequestEnded | None = None,
+        *,
+        error: str = "",
+        cancelled: bool = False,
+        backend: str = "",
     ) -> None:
         """Record that a model or a run has ended its part. `error`: code of a run's problem; empty if it had
-        none; `cancelled`: True if a run was cancelled.
+        none; `cancelled`: True if a run was cancelled; `backend`: name of its remote, if any.
         """
         if (found := self._find(request_id)) is not None:
             found.halves -= 1
             found.was_cancelled |= cancelled
             if ended is not None:
-                found.row = _added(found.row, ended)
+                found.row = attrs.evolve(_added(found.row, ended), backend=backend or found.row.backend)
             if error and not found.row.error:
                 found.row = attrs.evolve(found.row, error=_bounded(error))
             self._complete(found)

@@ -13,8 +13,15 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.tickets import NOT_LOADED, Found, Granted, Lease, NameFound
-from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, QueueStatus
+from greenroom.actors.pool.tickets import NOT_ANSWERED, NOT_LOADED, Found, Granted, Lease, NameFound
+from greenroom.schemas.events.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    PromptProgress,
+    QueueStatus,
+)
 from greenroom.schemas.events.explanation import Waits
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
@@ -31,16 +38,22 @@ _AWAITED: dict[str, Awaited] = {
 """Causes of waiting by the status that the pool reports."""
 
 
+LOCAL = "local"
+"""Name of this machine among those that answer."""
+
+
 class RequestEvents(ABC):
     """The events of a request: iterate over it for them, and leave its context to end it.
 
     Attributes:
         request: Request, as the model gets it.
         key: Name of its model, resolved once known.
+        backend: Name of the remote that answers; `local` for this machine.
     """
 
     request: InferenceRequest
     key: ModelKey
+    backend: str = LOCAL
 
     @abstractmethod
     async def receive(self) -> InferenceEvent:
@@ -103,7 +116,7 @@ class Generation(RequestEvents):
         self._admitted: Admitted | None = None
         self._lease: Lease | None = None
         self._unfinished = request.choices
-        self._generating = False
+        self._generating = self._was_admitted = self._has_begun = False
         self._models = DefaultList()
         self._waiting = WaitingTimes()
 
@@ -114,8 +127,7 @@ class Generation(RequestEvents):
         while True:
             await self._send_due_messages()
             event = await self._replies.receive()
-            if isinstance(event, Failed) and self._lease is None and self._models.pass_over(event.problem):
-                self._start_over()
+            if self._passes_over(event):
                 continue
             answer = self._accept(event)
             if answer is not None:
@@ -126,9 +138,12 @@ class Generation(RequestEvents):
         ready = []
         while self._generating:
             try:
-                event = self._accept(self._replies.receive_nowait())
+                received = self._replies.receive_nowait()
             except trio.WouldBlock:
                 break
+            if self._passes_over(received):
+                break
+            event = self._accept(received)
             if event is not None:
                 ready.append(event)
         return ready
@@ -137,12 +152,20 @@ class Generation(RequestEvents):
         """End the request in any phase; a running generation stops at the next step."""
         self._replies.close()
 
-    def _start_over(self) -> None:
-        """Ask for the next model of the list that the request's name means."""
-        self._replies.close()
+    def _passes_over(self, event: Any) -> bool:
+        """Ask for the next model that the request's name means, if this one has failed before its answer."""
+        if not isinstance(event, Failed) or self._has_begun:
+            return False
+        if self._lease is not None and not self._models.is_route:
+            return False
+        if not self._models.pass_over(event.problem):
+            return False
+        self._replies.close()  # with its lease
         self._replies = ReplyStream()
-        self._sent = self._prepared = False
-        self._model = self._admitted = None
+        self._sent = self._prepared = self._generating = False
+        self._model = self._admitted = self._lease = None
+        self._unfinished = self.request.choices
+        return True
 
     async def _send_due_messages(self) -> None:
         # A cancelled send is withdrawn; a completed one is recorded without a checkpoint in between.
@@ -156,7 +179,8 @@ class Generation(RequestEvents):
                 tokens = request.overrides.get("max_tokens")
                 caller = request.allowed, request.client, tokens, request.may_download
                 tried, scale = self._models.tried, request.adapter_scale
-                acquire = Acquire(self._asked, *asked, self._limited, tried, *caller, scale)
+                further = *caller, scale, request.stays
+                acquire = Acquire(self._asked, *asked, self._limited, tried, *further)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:
@@ -185,16 +209,17 @@ class Generation(RequestEvents):
                     self._profile = ModelKey(profile)
                     self.request = attrs.evolve(self.request, defaults=defaults)
                 return None
-            case Found(key, model):
+            case Found(key, model, is_here):
                 self.key, self._model = self._profile or key, model
                 self.request = attrs.evolve(self.request, key=key)
+                self.backend = LOCAL if is_here else key.model.partition("/")[0]
                 return None
             case Admitted() as admitted:
                 self._prepared = True
                 if self._models.is_open and self._lease is None:
                     self._admitted = admitted  # another model may count otherwise
                     return None
-                return admitted
+                return self._admit_once(admitted)
             case QueueStatus(status):
                 self._waiting.wait_for(_AWAITED[status])
             case Granted(lease):
@@ -203,14 +228,22 @@ class Generation(RequestEvents):
                 # The slot is released when the model is done, however slowly the client reads.
                 self._replies.sender.watch(lease.close)
                 admitted_before, self._admitted = self._admitted, None
-                return admitted_before
+                return self._admit_once(admitted_before)
             case Finished() if self._lease is not None:
                 self._unfinished -= 1
                 self._lease.shrink(max(1, self._unfinished))
             case Failed():
                 self._replies.sender.end()
         answer: InferenceEvent = event
+        self._has_begun = self._has_begun or not isinstance(answer, QueueStatus | PromptProgress)
         return answer
+
+    def _admit_once(self, admitted: Admitted | None) -> Admitted | None:
+        """Return the admission, unless that of a model before has been returned."""
+        if admitted is None or self._was_admitted:
+            return None
+        self._was_admitted = True
+        return admitted
 
 
 class DefaultList:
@@ -229,13 +262,19 @@ class DefaultList:
         """True if another model may answer, should the present one not load."""
         return self._present is not None and self._present.replaceable
 
+    @property
+    def is_route(self) -> bool:
+        """True if the models are those of a route."""
+        return self._present is not None and self._present.is_route
+
     def begin(self, found: NameFound) -> None:
         """Record the model that is tried now."""
         self._present = found
 
     def pass_over(self, problem: Problem) -> bool:
         """Return whether the next model is to be tried, since the present one has failed with a problem."""
-        if self._present is None or not self.is_open or problem.code not in NOT_LOADED:
+        codes = NOT_ANSWERED if self.is_route else NOT_LOADED
+        if self._present is None or not self.is_open or problem.code not in codes:
             return False
         self.tried += (self._present.key.model,)
         self._present = None

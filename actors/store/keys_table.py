@@ -57,6 +57,7 @@ class KeysTable:
                     "tools": json.dumps(caller.tools),
                     "downloads": caller.downloads,
                     "mcp": json.dumps(caller.mcp),
+                    "local_only": caller.local_only,
                 }
             )
         return record
@@ -109,6 +110,7 @@ def record_of(row: Row | dict[str, Any]) -> KeyRecord:
         name=row["name"],
         downloads=bool(row["downloads"]) if "downloads" in row.keys() else False,  # noqa: SIM118
         mcp=tuple(json.loads(row["mcp"])) if "mcp" in row.keys() else (),  # noqa: SIM118
+        local_only=bool(row["local_only"]) if "local_only" in row.keys() else False,  # noqa: SIM118
     )
     return KeyRecord(
         row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])

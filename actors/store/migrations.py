@@ -139,6 +139,11 @@ def add_downloads(database: Database) -> None:
     database.execute("alter table greenroom_keys add column downloads integer not null default 0")
 
 
+def add_local_keys(database: Database) -> None:
+    """Add the restriction of a key to models of this machine."""
+    database.execute("alter table greenroom_keys add column local_only integer not null default 0")
+
+
 def limit_concurrent_requests(database: Database) -> None:
     database.execute("alter table greenroom_keys add column concurrent integer")
 
@@ -198,6 +203,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "drop_servers": drop_servers,
     "count_metadata": count_metadata,
     "add_key_servers": add_key_servers,
+    "add_local_keys": add_local_keys,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -17,7 +17,7 @@ from greenroom.http.answering.collecting import (
     OnComplete,
     collect_choices,
 )
-from greenroom.http.answering.current_request import request_resources, send_notice
+from greenroom.http.answering.current_request import request_resources, send_notice, tell_backend
 from greenroom.http.answering.event_stream import (
     EventStream,
     ParallelEventStream,
@@ -76,6 +76,7 @@ async def answer_request(
     ]
     received = await _wait_for_status(generations, services.status_timeout if stream else math.inf)
     send_notice(received)
+    tell_backend(generations[0].backend)
     model = generations[0].key.model
     if stream:
         return stream_response(_event_stream(generations, formatter.stream(model), received, on_complete))
@@ -107,6 +108,7 @@ async def stream_request(
     timeout = services.status_timeout if status_timeout is None else status_timeout
     received = await wait_for_first_event(generation, timeout)
     send_notice(received)
+    tell_backend(generation.backend)
     return stream_response(body(generation, formatter, received))
 
 

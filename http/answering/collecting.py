@@ -10,7 +10,12 @@ import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.requests.generation import Generation
-from greenroom.http.answering.current_request import audited_request, for_caller, request_resources
+from greenroom.http.answering.current_request import (
+    audited_request,
+    for_caller,
+    request_resources,
+    tell_backend,
+)
 from greenroom.http.answering.event_stream import Events, EventStream, StreamFormatter
 from greenroom.schemas.events.events import (
     Admitted,
@@ -238,6 +243,7 @@ async def collect_results(pool: Ref[PoolMessage], request: InferenceRequest, *ki
             if isinstance(event, Failed):
                 raise ProblemError(event.problem)
             if isinstance(event, Finished):
+                tell_backend(generation.backend)
                 return Results(generation.key.model, tuple(found), event)
             if isinstance(event, kinds):
                 found.append(event)

@@ -26,6 +26,10 @@ from greenroom.schemas.settings.caller import ANYBODY, Caller, is_allowed
 from greenroom.schemas.stored import EVERYBODY
 
 _OF_ANY_OWNER = ("GET", "HEAD", "DELETE")
+BACKEND = "x-greenroom-backend"
+"""Header with the name of the remote that answers, or `local`."""
+HOP = "x-greenroom-hop"
+"""Header of requests that have come from another Greenroom."""
 NOTICE = "x-greenroom-notice"
 """Header with a sentence about a wish of the client that the model cannot fulfil."""
 
@@ -79,7 +83,13 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
     Raises:
         ProblemError: 403 if the request declares a tool that the key does not allow.
     """
-    known = caller()
+    known, ids = caller(), request.scope["state"].get("client_ids")
+    if HOP in request.headers:
+        asked = attrs.evolve(asked, stays="the request has come from another Greenroom")
+    elif known.local_only:
+        asked = attrs.evolve(asked, stays="its API key keeps requests on this machine")
+    if ids is not None and ids.traceparent is not None:
+        asked = attrs.evolve(asked, traceparent=ids.traceparent)
     if known == ANYBODY:
         return asked
     declared = asked.input.tools if isinstance(asked.input, ChatInput) else ()
@@ -107,9 +117,17 @@ def add_notice(notice: str) -> None:
     state["notice"] = "; ".join(dict.fromkeys((*state.get("notice", "").split("; "), notice))).lstrip("; ")
 
 
+def tell_backend(backend: str) -> None:
+    """Put the name of the backend that answers into the response's headers, and into the log."""
+    if has_request_context():
+        request.scope["state"]["backend"] = backend
+
+
 def notice_headers() -> dict[str, str]:
-    notice = request.scope["state"].get("notice")
-    return {NOTICE: notice} if notice else {}
+    """Return the headers with the notice of this request and with its backend, as far as it has them."""
+    state = request.scope["state"]
+    told = {NOTICE: state.get("notice"), BACKEND: state.get("backend")}
+    return {name: value for name, value in told.items() if value}
 
 
 def request_resources() -> ExitStack:

@@ -69,6 +69,7 @@ def command() -> None:
     help="Priority of its requests, which may only raise it; lower goes first.",
 )
 @click.option("--downloads", is_flag=True, help="Let its requests bring models, with allow_downloads.")
+@click.option("--local-only", is_flag=True, help="Keep its requests from models elsewhere.")
 @click.option("--admin", is_flag=True, help="Open the routes for operators too.")
 @click.option("--metrics", is_flag=True, help="Open /metrics, and nothing else.")
 @click.option("--expires", metavar="TIME", help="Time such as 2027-01-31, or 12h, 30d, 4w from now.")
@@ -205,7 +206,7 @@ def _line(key: Mapping[str, Any], now: float) -> str:
         state = f"revoked {_day(key['revoked'])}"
     elif key["expires"] is not None:
         state = f"{'expired' if key['expires'] <= now else 'until'} {_day(key['expires'])}"
-    rights = [right for right in ("admin", "downloads", "metrics") if key[right]]
+    rights = [right for right in ("admin", "downloads", "local_only", "metrics") if key[right]]
     rights += [f"{name}: {', '.join(key[name])}" for name in ("models", "tools", "mcp") if key.get(name)]
     for name in ("requests", "tokens"):
         if (limit := key[f"{name}_per_minute"]) is not None:

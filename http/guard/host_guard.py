@@ -30,6 +30,7 @@ _EXPOSED = (
     "retry-after",
     "x-should-retry",
     "x-greenroom-notice",
+    "x-greenroom-backend",
     *(
         f"x-ratelimit-{figure}-{kind}"
         for figure in ("limit", "remaining", "reset")

@@ -215,6 +215,7 @@ class _Families:
         self._audit = audit
         self._models = [(each, each.totals) for each in status.models if each.totals is not None]
         self._draining = status.draining is not None
+        self._remotes = status.remotes
         self._fetching = [pull.progress for pull in pulls.pulls if pull.state == "running"]
         self._fetched = pulls.ended
 
@@ -230,6 +231,22 @@ class _Families:
             calls.add_metric([each.label, "failed"], each.failures)
             calls.add_metric([each.label, "ok"], each.calls - each.failures - each.running)
         yield from (ready, calls, lost)
+
+    def _of_remotes(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        sums = sum(each.requests for each in self._remotes), sum(each.bytes_sent for each in self._remotes)
+        yield CounterMetricFamily("greenroom:requests_left", "Requests sent to remotes.", value=sums[0])
+        yield CounterMetricFamily("greenroom:bytes_left", "Bytes of bodies sent to remotes.", value=sums[1])
+        state = GaugeMetricFamily(
+            "greenroom:remote_state", "1 for its breaker's state.", labels=["remote", "state"]
+        )
+        sent = CounterMetricFamily("greenroom:remote_requests", "Requests.", labels=["remote", "result"])
+        for each in self._remotes:
+            state.add_metric([each.name, each.breaker], 1)
+            sent.add_metric([each.name, "failed"], each.failures)
+            sent.add_metric([each.name, "ok"], max(0, each.requests - each.failures - each.running))
+        yield from (state, sent)
 
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also those without samples yet."""
@@ -256,6 +273,7 @@ class _Families:
             waiting, lost = self._audit.waiting, self._audit.lost
             yield GaugeMetricFamily("greenroom:audit_rows_waiting", "Rows to be written.", value=waiting)
             yield CounterMetricFamily("greenroom:audit_rows_lost", "Rows without a place.", value=lost)
+        yield from self._of_remotes()
         if self._sessions:
             yield from self._of_servers()
         for rows, family in ((GAUGES, GaugeMetricFamily), (COUNTERS, CounterMetricFamily)):
@@ -350,7 +368,9 @@ def health_routes(refs: ActorRefs) -> Blueprint:
         store = await ask_actor(refs.store, DescribeStore(), StoreStatus)
         if store.hung_threads:
             hung["store"] = store.hung_threads
-        degraded = {name: what for name, what in (("hung_threads", hung), ("store", store.problem)) if what}
+        away = {each.name: each.problem for each in status.remotes if each.breaker != "closed"}
+        parts = ("hung_threads", hung), ("store", store.problem), ("remotes", away)
+        degraded = {name: what for name, what in parts if what}
         return json_response({"status": "degraded" if degraded else "ok", **degraded})
 
     return routes

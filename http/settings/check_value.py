@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 import attrs
 import click
 
+from greenroom.schemas.settings.remotes import REMOTE_NAME, Remote, Route
 from greenroom.schemas.settings.setting_groups import expected, kinds_of, range_of
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings, is_pattern
 from greenroom.schemas.settings.tool_servers import SERVER_NAME, ToolServer
@@ -131,7 +132,13 @@ TABLES: dict[str, type] = {
 IN_FILE = {"model_settings": "model"}  # Names of such settings in the settings file
 
 FORM = "NAME:SETTING=VALUE"
-_NOUNS: dict[type, str] = {ModelSettings: "a model", Profile: "a profile", ToolServer: "an MCP server"}
+_NOUNS: dict[type, str] = {
+    ModelSettings: "a model",
+    Profile: "a profile",
+    ToolServer: "an MCP server",
+    Remote: "a remote",
+    Route: "a route",
+}
 _OF_CLIENTS = ("command", "args", "env", "url", "headers")
 """Members of a server in other clients' files that mean the same here."""
 _ENTRY = re.compile(r"(.+?):([a-z][a-z_-]*)=(.*)", re.DOTALL)
@@ -149,7 +156,8 @@ def tables_of_file(setting: str, value: Any) -> Tables:
     """
     written = IN_FILE.get(setting, setting)
     if not isinstance(value, dict) or not all(isinstance(inner, dict) for inner in value.values()):
-        example = "[mcp.files]" if setting == "mcp" else f'[{written}."org/name"]'
+        names = {"mcp": "files", "remotes": "studio", "routes": "smart"}
+        example = f"[{written}.{names[setting]}]" if setting in names else f'[{written}."org/name"]'
         raise BadTableError(f"{written} must be tables with a name, such as {example}")
     return tuple(
         (name, _table(TABLES[setting], name, inner, f'{written}."{name}"')) for name, inner in value.items()
@@ -196,6 +204,8 @@ def _example(setting: str) -> str:
         "model_settings": "kv_bits=8",
         "profiles": "model=org/other",
         "mcp": "url=https://mcp.example",
+        "remotes": "url=http://studio.local:8000",
+        "routes": "models=org/name",
     }
     return examples[setting]
 
@@ -220,6 +230,10 @@ def _table(kind: type, name: str, table: Mapping[str, Any], place: str) -> Any:
         _check_name(name, values, place)
     if kind is ToolServer and place.startswith("mcp.") and not SERVER_NAME.fullmatch(name):
         raise BadTableError(f"{place}: a server's name has letters, digits, `-` and `_`, at most 64")
+    if kind is Remote and not REMOTE_NAME.fullmatch(name):
+        raise BadTableError(f"{place}: a remote's name has letters, digits, `-`, `_` and `.`, at most 64")
+    if kind is Route and is_pattern(name):
+        raise BadTableError(f"{place}: a route has one name, without `*`")
     try:
         return kind(**values)
     except ValueError as problem:

@@ -111,7 +111,8 @@ def read_settings(file: Path | None, flags: Mapping[str, Any]) -> Settings:
         if (client_file := values.get("mcp_config")) is not None:
             values["mcp"] += servers_of_client(Path(client_file).expanduser())
         settings = Settings(**values, origins=tuple(origins.items()))
-        _ = settings.tool_servers  # refuses one without a program and an address
+        # These refuse a server without a program and an address, and a remote without an address.
+        _ = settings.tool_servers, settings.remote_servers
     except ValueError as problem:
         raise BadSettingError(str(problem)) from problem
     return settings

@@ -70,11 +70,18 @@ def _check_names(settings: Settings, local: KnownModels) -> None:
         *((f'model."{model}".alias: {alias!r}', model) for alias, model in settings.aliases),
         *((f'profiles."{name}": its model', profile.model) for name, profile in profiles.items()),
         *(("default: it", model) for model in settings.default),
+        *(
+            (f"routes.{name}: it", model)
+            for name, route in settings.all_routes.items()
+            for model in route.models
+        ),
     ]
+    _check_remotes(settings)
     for place, model in meanings:
         if not model:
             raise BadSettingError(f"{place} is not named: write model = ...")
-    unknown = local.find_unknown(settings, {model for _, model in meanings}) if meanings else set()
+    here = {model for _, model in meanings if not settings.is_far(model)}
+    unknown = local.find_unknown(settings, here) if here else set()
     for place, model in meanings:
         if model in unknown:
             raise BadSettingError(f"{place} means {model!r}, which is none of the models here")
@@ -84,6 +91,24 @@ def _check_names(settings: Settings, local: KnownModels) -> None:
         raise BadSettingError(
             "allow_downloads: trust_remote_code would run code that requests bring; leave one of them out"
         )
+
+
+def _check_remotes(settings: Settings) -> None:
+    """Refuse routes that mean nothing or have another's name, and remotes whose keys cannot be read."""
+    taken = {"default", *settings.all_profiles, *(alias for alias, _ in settings.aliases)}
+    for name, route in settings.all_routes.items():
+        if not route.models:
+            raise BadSettingError(f"routes.{name} needs `models`")
+        if name in taken or settings.is_far(name):
+            raise BadSettingError(f"routes.{name}: something else has this name: rename one of them")
+        for model in route.models:
+            if model in settings.all_routes:
+                raise BadSettingError(f"routes.{name}: {model!r} is a route, and a route has models")
+    for name, remote in settings.remote_servers.items():
+        try:
+            remote.key()
+        except ValueError as error:
+            raise BadSettingError(f"remotes.{name}: {error}") from error
 
 
 def _check_listen(settings: Settings) -> None:

@@ -270,3 +270,30 @@ class ModelTotals:
     restarts: int = 0
     evictions: int = 0
     phases: PhaseSeconds = PhaseSeconds()
+
+
+@attrs.frozen
+class RemoteStatus:
+    """The state of a remote.
+
+    Args:
+        url: Its address, without routes.
+        breaker: State of its circuit breaker: `closed`, `open` or `half_open`.
+        problem: Reason why it is not asked, or why its last list did not come; empty if there is none.
+        models: Names here of the models of its last list.
+        running: Number of requests that run there.
+        requests: Number of requests that were sent; `failures`, those that it failed.
+        bytes_sent: Bytes of bodies that have left this machine.
+    """
+
+    name: str
+    url: str
+    api: str
+    breaker: Literal["closed", "open", "half_open"]
+    problem: str
+    models: tuple[str, ...]
+    running: int
+    requests: int
+    failures: int
+    bytes_sent: int
+    bytes_received: int

@@ -206,6 +206,8 @@ class InferenceRequest:
         key_priority: Priority that the operator has given the caller's key; it is added to `priority`.
         allowed: Names and patterns of the models that the caller may use; empty for all.
         may_download: True if it may bring a model of the hub that nobody has named before.
+        stays: Reason why it must not leave this machine; empty if it may.
+        traceparent: Its place in a trace (W3C Trace Context); None without one.
         cache_salt: Name of those with whom it shares computed prefixes; empty for all.
         defaults: Parameters of the profile that the client named, for those that it did not set.
         explained: True if the client asks what its request cost and why; the log tells it of every request.
@@ -222,6 +224,8 @@ class InferenceRequest:
     key_priority: int = attrs.field(default=0, kw_only=True)
     allowed: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     may_download: bool = attrs.field(default=True, kw_only=True)
+    stays: str = attrs.field(default="", kw_only=True)
+    traceparent: str | None = attrs.field(default=None, kw_only=True)
     cache_salt: str = attrs.field(default="", kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)

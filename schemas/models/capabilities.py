@@ -163,7 +163,7 @@ def capability_summary(record: CapabilityRecord) -> dict[str, Any]:
         "type": record.model_type,
         "inputs": [sense for sense in record.inputs if sense != "video"],
         "outputs": [_OUTPUTS[record.model_type]],
-        "context_length": record.context,
+        "context_length": record.context or None,
         "probed": record.probed is not None,
     }
     match record.model_type:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import attrs
 
-from greenroom.schemas.events.statistics import EngineSnapshot, ModelTotals
+from greenroom.schemas.events.statistics import EngineSnapshot, ModelTotals, RemoteStatus
 from greenroom.schemas.messages.generation import Overrides
 from greenroom.schemas.messages.requests import AppliedAdapter, KeepAlive
 from greenroom.schemas.model_key import ModelKey
@@ -296,6 +296,7 @@ class Acquire:
         tokens: Most tokens of an answer that the request asks for, which tells how long it may take; None if
             it sets no limit.
         may_download: True if it may bring a model of the hub that no operator has named.
+        stays: Reason why it must not leave this machine; empty if it may.
     """
 
     key: ModelKey
@@ -311,6 +312,7 @@ class Acquire:
     tokens: int | None = None
     may_download: bool = True
     adapter_scale: float = 1.0
+    stays: str = ""
 
 
 @attrs.frozen
@@ -382,6 +384,8 @@ class ModelName:
         listed: False if only a request has named it so far, as a model of the hub.
         replaceable: True if the list `default` has another model for this name, should this one not load.
         adapter: LoRA adapter that requests by this name apply; None for none.
+        route: Name of the route through which it was found; None for none.
+        candidates: Models of that route, by their own ids.
     """
 
     model: str
@@ -390,6 +394,8 @@ class ModelName:
     listed: bool = True
     replaceable: bool = False
     adapter: AppliedAdapter | None = None
+    route: str | None = None
+    candidates: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -424,6 +430,7 @@ class PoolStatus:
     """The status of the pool, for operators: its known models, and whether it accepts requests.
 
     Args:
+        remotes: Servers elsewhere.
         draining: Reason why a draining pool accepts no requests; None if it does not drain.
         limit: Bytes that models may have together; None if unknown, as before the first one is opened.
     """
@@ -431,6 +438,7 @@ class PoolStatus:
     models: tuple[ModelStatus, ...]
     draining: Problem | None = None
     limit: int | None = None
+    remotes: tuple[RemoteStatus, ...] = ()
 
     @property
     def ready(self) -> bool:

@@ -33,6 +33,7 @@ class Caller:
         name: The key's name for people; empty without a key.
         downloads: True if its requests may bring models of the hub, where the settings allow that.
         mcp: Names of the MCP servers that its chats use if they name none; empty for those of every chat.
+        local_only: True if its requests never leave this machine for models elsewhere.
     """
 
     owner: str = EVERYBODY
@@ -48,6 +49,7 @@ class Caller:
     name: str = attrs.field(default="", eq=False)
     downloads: bool = False
     mcp: tuple[str, ...] = ()
+    local_only: bool = False
 
     @property
     def may_download(self) -> bool:

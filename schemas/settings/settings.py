@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.settings.remotes import Remotes
 from greenroom.schemas.settings.setting_groups import (
     Audit,
     GenerationDefaults,
@@ -149,6 +150,7 @@ class Settings(
     GenerationDefaults,
     Storage,
     ToolServers,
+    Remotes,
     Images,
     Speed,
     Memory,
@@ -212,6 +214,7 @@ GROUPS: dict[str, tuple[type, ...]] = {
     "Speed": (Speed,),
     "Images": (Images,),
     "Tools": (ToolServers,),
+    "Models elsewhere": (Remotes,),
     "Storage": (Storage,),
     "Audit": (Audit,),
     "Defaults of answers": (GenerationDefaults,),

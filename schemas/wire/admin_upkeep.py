@@ -180,6 +180,7 @@ class KeyBody:
         metrics: True if it opens `/metrics` and nothing else.
         downloads: True if its requests may bring models of the hub, where `allow_downloads` is on.
         mcp: Names of the MCP servers that its chats use if they name none; empty for those of every chat.
+        local_only: True if its requests never leave this machine for models elsewhere.
     """
 
     name: str
@@ -194,6 +195,7 @@ class KeyBody:
     metrics: bool = False
     downloads: bool = False
     mcp: tuple[str, ...] = ()
+    local_only: bool = False
 
 
 @attrs.frozen
@@ -220,6 +222,7 @@ class KeyReport:
     metrics: bool
     downloads: bool
     mcp: tuple[str, ...]
+    local_only: bool
     of_server: bool = False
 
 
@@ -272,6 +275,7 @@ def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
         name=body.name,
         downloads=body.downloads,
         mcp=body.mcp,
+        local_only=body.local_only,
     )
     return KeyRecord(body.name, digest_of(secret), caller, now), secret
 
@@ -295,6 +299,7 @@ def key_report(record: KeyRecord, *, of_server: bool = False) -> KeyReport:
         caller.metrics,
         caller.downloads,
         caller.mcp,
+        caller.local_only,
         of_server,
     )
 

@@ -43,6 +43,7 @@ WRITTEN = (
     "drop_servers",
     "count_metadata",
     "add_key_servers",
+    "add_local_keys",
 )
 """Names that databases hold already; new ones are appended."""
 

@@ -1,0 +1,82 @@
+"""The models of routes: what is known of each, and which one is asked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import attrs
+
+from greenroom.actors.pool.model_record import ModelRecord
+from greenroom.actors.pool.pool_overview import PoolOverview
+from greenroom.actors.remotes.far_models import FarModels
+from greenroom.actors.remotes.routing import Candidate, Wish, decide
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.pool_protocol import Acquire, ModelName, NamedMessage, QueryPrompt
+from greenroom.schemas.settings.settings import Settings
+
+
+class Routes:
+    """Chooses a model for each request by the name of a route, and keeps requests that must stay here.
+
+    Args:
+        log: Logger of the pool.
+    """
+
+    def __init__(self, settings: Settings, far: FarModels, overview: PoolOverview, log: Any) -> None:
+        self._rules, self._far, self._overview, self._log = settings.all_routes, far, overview, log
+
+    def settle(self, found: ModelName, message: NamedMessage) -> ModelName | Problem:
+        """Return the model that is asked, or the reason why none is."""
+        stays = _why_it_stays(message)
+        if not found.candidates:
+            is_far = self._far.place(found.model) is not None
+            return _may_not_leave(found.model, stays) if is_far and stays else found
+        rule = self._rules[found.route or ""]
+        tried = message.without if isinstance(message, Acquire | QueryPrompt) else ()
+        wish = Wish(rule.prefer, rule.max_wait, stays, tried)
+        now = time.monotonic()
+        decision = decide([self._candidate(model, now) for model in found.candidates], wish)
+        if not decision.order:
+            return _may_not_leave(found.route or "", decision.text)
+        model, reason = decision.order[0]
+        if isinstance(message, Acquire):
+            names = {"route": found.route, "model": model}
+            self._log.info("routed", request_id=message.request_id, **names, reason=reason, all=decision.text)
+        return attrs.evolve(found, model=model, replaceable=len(decision.order) > 1)
+
+    def _candidate(self, model: str, now: float) -> Candidate:
+        if self._far.place(model) is not None:
+            return self._far.candidate(model)
+        return _of_here(self._overview.record_of(ModelKey(model)), now)
+
+
+def _of_here(record: ModelRecord, now: float) -> Candidate:
+    """Return the facts about a model of this machine."""
+    used = record.used_slots + sum(ticket.slots for ticket in record.tickets)
+    ahead = used - record.model_slots + 1
+    wait: float | None = 0.0
+    if ahead > 0:
+        # An engine may admit requests beyond its slots, which then wait inside.
+        held = record.waiting_time.rest(0.0)
+        wait = None if held is None else held * ahead / record.model_slots
+    elif record.loading:
+        eta = record.eta_of_next(now)
+        wait = None if eta is None else eta / 1_000
+    refusal = record.refusal(now)
+    fault = "" if refusal is None else f"cannot answer ({refusal.code})"
+    return Candidate(record.key.model, loaded=record.use.ready, wait=wait, full=ahead > 0, fault=fault)
+
+
+def _why_it_stays(message: NamedMessage) -> str:
+    match message:
+        case Acquire(stays=stays):
+            return stays
+        case QueryPrompt():
+            return "prompts are counted and shown by models of this machine alone"
+    return ""
+
+
+def _may_not_leave(name: str, why: str) -> Problem:
+    return Problem(403, "may_not_leave", f"'{name}' cannot answer this request: {why}.", "model")

@@ -1,0 +1,271 @@
+"""Everything that is known of the remotes: their models, their state, and figures of what was sent."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from greenroom.actors.remotes.breaker import Breaker, BreakerState
+from greenroom.actors.remotes.far_call import count_of
+from greenroom.actors.remotes.routing import Candidate
+from greenroom.schemas.events.statistics import RemoteStatus
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.models.capabilities import CapabilityRecord, Modality, ModelType
+from greenroom.schemas.models.model_description import ModelDescription
+from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.pool_protocol import ModelName
+from greenroom.schemas.settings.remotes import Remote
+from greenroom.schemas.settings.settings import Settings, given_values
+
+MAX_MODELS = 5_000
+_MAX_NAME = 200
+_KINDS: tuple[ModelType, ...] = ("text", "vision", "embeddings", "rerank", "speech", "transcription")
+_BY_NAME: tuple[tuple[str, ModelType], ...] = (
+    (r"rerank", "rerank"),
+    (r"embed|minilm|\bbge-", "embeddings"),
+    (r"\btts|speech|kokoro", "speech"),
+    (r"whisper|transcribe", "transcription"),
+)
+_CONTEXTS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
+
+log = get_logger(actor="remotes")
+
+
+@attrs.frozen
+class FarModel:
+    """A model of a remote, as its last list tells.
+
+    Args:
+        name: Its name here, without that of the remote.
+        there: Its name in the remote.
+        context: Most tokens of prompt and answer; 0 if unknown.
+        loaded: True if it is known to be in memory.
+        waiting: Number of requests that wait for it there.
+    """
+
+    name: str
+    there: str
+    kind: ModelType = "text"
+    context: int = 0
+    inputs: tuple[Modality, ...] = ("text",)
+    voices: tuple[str, ...] = ()
+    created: int = 0
+    loaded: bool = False
+    waiting: int = 0
+
+
+@attrs.define(eq=False)
+class FarServer:
+    """A remote with its state.
+
+    Args:
+        models: Its models by their names here, from the last list; None before the first.
+        error: Reason why the last list did not come; empty if it did.
+        busy_until: Time until which it wants no requests, by `time.monotonic()`.
+        requests: Number of requests that were sent.
+        running: Number of those that have not ended.
+    """
+
+    name: str
+    remote: Remote
+    breaker: Breaker = attrs.field(factory=Breaker)
+    models: Mapping[str, FarModel] | None = None
+    error: str = ""
+    busy_until: float = 0.0
+    requests: int = 0
+    running: int = 0
+    failures: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    described: tuple[ModelDescription, ...] = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.described = _descriptions(self.name, self.remote, {})
+
+    def record_traffic(self, sent: int, received: int) -> None:
+        self.bytes_sent += sent
+        self.bytes_received += received
+
+    def fault(self, now: float) -> str:
+        """Return the reason why nothing is sent to it now; empty if something may be."""
+        if not self.breaker.may_begin(now):
+            return f"is away ({self.breaker.reason})"
+        if now < self.busy_until:
+            return f"has too much to do for {self.busy_until - now:.0f} s"
+        return ""
+
+    def refusal(self, request: object, now: float) -> Problem | None:
+        """Begin a request, or return the problem why nothing is sent."""
+        if now < self.busy_until:
+            left = max(1, round(self.busy_until - now))
+            detail = f"The remote '{self.name}' has too much to do."
+            return Problem(429, "remote_busy", detail, retry_after=left)
+        if not self.breaker.begin(request, now):
+            left = max(1, round(self.breaker.seconds_left(now)))
+            detail = f"The remote '{self.name}' is away: {self.breaker.reason}."
+            return Problem(503, "remote_away", detail, retry_after=left)
+        return None
+
+    def record_list(self, listed: Iterator[FarModel], error: str = "") -> None:
+        """Record the models of a list, or the reason why none came; the last list then stays."""
+        if error:
+            if error != self.error:
+                log.warning("remote away", remote=self.name, reason=error)
+        else:
+            if self.error or self.models is None:
+                log.info("remote found", remote=self.name)
+            found = {model.name: model for model in listed}
+            if found != self.models:
+                self.models, self.described = found, _descriptions(self.name, self.remote, found)
+        self.error = error
+
+    def status(self, now: float) -> RemoteStatus:
+        state: BreakerState = self.breaker.state(now)
+        return RemoteStatus(
+            self.name,
+            self.remote.root,
+            self.remote.api,
+            state,
+            self.breaker.reason if state != "closed" else self.error,
+            tuple(f"{self.name}/{name}" for name in self.models or ()),
+            self.running,
+            self.requests,
+            self.failures,
+            self.bytes_sent,
+            self.bytes_received,
+        )
+
+
+class FarModels:
+    """The remotes of the settings. Reading is safe on any thread.
+
+    Args:
+        clock: Clock in seconds, with any origin.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self.servers = {name: FarServer(name, remote) for name, remote in settings.remote_servers.items()}
+        self._clock = clock
+
+    def place(self, model: str) -> tuple[FarServer, str] | None:
+        """Return the remote of a model and the model's name there; None if it is none of a remote."""
+        owner, _, name = model.partition("/")
+        server = self.servers.get(owner)
+        there = None if server is None or not name else server.remote.name_there(name)
+        if server is None or there is None:
+            return None
+        # Before the first list, only the remote can tell.
+        known = server.models is None or name in server.models or name in server.remote.named
+        return (server, there) if known else None
+
+    def find(self, name: str, settings: Settings) -> ModelName | None:
+        """Return the meaning of a name, an alias or a profile of a far model; None if it means none."""
+        if not self.servers:
+            return None
+        if self.place(name) is not None:
+            return ModelName(name)
+        meant = next((model for alias, model in settings.aliases if alias == name), None)
+        if meant is not None and self.place(meant) is not None:
+            return ModelName(meant)
+        profile = settings.all_profiles.get(name)
+        if profile is None or self.place(profile.model) is None:
+            return None
+        defaults = given_values(profile)
+        for name_of_model in ("model", "adapter"):
+            defaults.pop(name_of_model, None)
+        return ModelName(profile.model, name, defaults)
+
+    def descriptions(self) -> tuple[ModelDescription, ...]:
+        """Return descriptions of all listed models; the same objects while no list has changed."""
+        return tuple(model for server in self.servers.values() for model in server.described)
+
+    def describe(self, model: str) -> ModelDescription:
+        """Return the description of a model of a remote."""
+        server, _, name = model.partition("/")
+        listed = (each for each in self.servers[server].described if each.id == model)
+        return next(listed, None) or _description(server, self.servers[server].remote, _guessed(name))
+
+    def candidate(self, model: str) -> Candidate:
+        """Return the facts about a model, for the choice between several."""
+        server, name = self.servers[model.partition("/")[0]], model.partition("/")[2]
+        known, now = (server.models or {}).get(name), self._clock()
+        full = server.running >= server.remote.slots or (known is not None and known.waiting > 0)
+        return Candidate(
+            model,
+            server.name,
+            server.remote.cost,
+            loaded=known is not None and known.loaded,
+            wait=None if full else 0.0,
+            full=full,
+            fault=server.fault(now),
+        )
+
+    def statuses(self) -> tuple[RemoteStatus, ...]:
+        return tuple(server.status(self._clock()) for server in self.servers.values())
+
+
+def _descriptions(
+    server: str, remote: Remote, listed: Mapping[str, FarModel]
+) -> tuple[ModelDescription, ...]:
+    """Return descriptions of listed models, and of those that the settings name and no list has."""
+    named = {name: _guessed(name) for name in remote.named}
+    return tuple(_description(server, remote, model) for model in {**named, **listed}.values())
+
+
+def _guessed(name: str) -> FarModel:
+    return FarModel(name, name, kind_of(name))
+
+
+def _description(server: str, remote: Remote, model: FarModel) -> ModelDescription:
+    traits: dict[str, Any] = {"inputs": model.inputs, "voices": model.voices}
+    record = CapabilityRecord(model.kind, "default", f"remote ({remote.api})", model.context, **traits)
+    ident = f"{server}/{model.name}"
+    return ModelDescription(ident, model.created, record=record, model=ident, owned_by=server)
+
+
+def kind_of(name: str) -> ModelType:
+    """Return the kind that a model's name suggests, for servers that do not tell."""
+    return next((kind for pattern, kind in _BY_NAME if re.search(pattern, name.lower())), "text")
+
+
+def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[FarModel]:
+    """Yield the models of a remote's list that the settings take.
+
+    Args:
+        listed: Answer to `GET /v1/models`, of OpenAI's, Anthropic's or a Greenroom's shape.
+        used: Answer of a Greenroom to `GET /admin/models`; None without one.
+    """
+    entries = listed.get("data") if isinstance(listed, dict) else None
+    waiting = {
+        each.get("id"): count_of(each.get("waiting"))
+        for each in (used.get("models") if isinstance(used, dict) else None) or ()
+        if isinstance(each, dict)
+    }
+    for entry in (entries if isinstance(entries, list) else [])[:MAX_MODELS]:
+        there = entry.get("id") if isinstance(entry, dict) else None
+        if not isinstance(there, str) or not there.isprintable() or not 0 < len(there) <= _MAX_NAME:
+            continue
+        # What another Greenroom has from a remote itself is not asked of it.
+        is_far = str(entry.get("architecture") or "").startswith("remote (")
+        if not is_far and (name := remote.name_here(there)) is not None:
+            yield _far_model(name, there, entry, waiting.get(there, 0))
+
+
+def _far_model(name: str, there: str, entry: JsonObject, waiting: int) -> FarModel:
+    kind = next((known for known in _KINDS if known == entry.get("type")), kind_of(there))
+    context = next((count for key in _CONTEXTS if (count := count_of(entry.get(key)))), 0)
+    told = entry.get("capabilities")
+    voices = told.get("voices") if isinstance(told, dict) else None
+    names = (
+        tuple(voice for voice in voices if isinstance(voice, str))[:500] if isinstance(voices, list) else ()
+    )
+    inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
+    loaded = entry.get("state") == "ready"
+    return FarModel(
+        name, there, kind, context, inputs, names, count_of(entry.get("created")), loaded, waiting
+    )

@@ -1,0 +1,366 @@
+"""The actor of a model that lives elsewhere: sends requests to its remote, and passes on the answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
+from greenroom.actors.core.reply import Reply
+from greenroom.actors.model.model import Lifecycle
+from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest
+from greenroom.actors.remotes.far_call import Call
+from greenroom.actors.remotes.far_models import FarServer
+from greenroom.schemas.events.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    PromptProgress,
+    Timing,
+)
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import TextPart
+from greenroom.schemas.messages.prepared_input import SingleAnswerInput
+from greenroom.schemas.messages.requests import (
+    ChatInput,
+    EmbeddingInput,
+    InferenceRequest,
+    RawInput,
+    ScoreInput,
+    SpeechInput,
+    TranscriptionInput,
+)
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import Problem, ProblemError, internal_error, model_crashed
+from greenroom.schemas.protocols.model_protocol import (
+    FailRequests,
+    Generate,
+    Load,
+    ModelCommand,
+    ModelMessage,
+    ModelReport,
+    Prepare,
+    RenderPrompt,
+    StateChanged,
+    Stop,
+    Trim,
+    Trimmed,
+    Unload,
+    Unloaded,
+)
+
+if TYPE_CHECKING:
+    from greenroom.actors.remotes.far_client import FarClient
+
+CHARACTERS_PER_TOKEN = 4
+"""Characters of a token, for estimates where only the remote can count."""
+_OFFICIAL = "api.openai.com"
+
+
+@attrs.frozen
+class FarPrompt(SingleAnswerInput):
+    """A request that a remote will prepare.
+
+    Args:
+        prompt_tokens: Estimated length of the prompt in tokens.
+    """
+
+    prompt_tokens: int = 0
+
+
+class RemoteModel:
+    """The actor of a far model. It takes no memory here, and has slots of its own.
+
+    Args:
+        there: Name of the model in the remote.
+        records: Records of the requests outside of the log.
+        report: Callback for reports; must not block.
+    """
+
+    takes_room = False
+    released = True
+
+    def __init__(
+        self,
+        key: ModelKey,
+        state: ModelState,
+        report: Callable[[ModelReport], None],
+        server: FarServer,
+        there: str,
+        records: RequestRecords,
+    ) -> None:
+        self.key, self.slots = key, server.remote.slots
+        self._server, self._there, self._records, self._report = server, there, records, report
+        self._lifecycle = Lifecycle(state)
+        self._inbox: Inbox[ModelMessage] = Inbox()
+        self.ref: Ref[ModelMessage] = self._inbox.ref
+        self._control: Control[Any] = Control()
+        self._log = get_logger().bind(actor="remote", model=str(key))
+        self._prepared: dict[Reply, tuple[Preparation, Call]] = {}
+        self._replies: set[Reply] = set()
+        self._client: FarClient | None = None
+
+    def send(self, command: ModelCommand) -> None:
+        self._control.send(command)
+
+    async def wait_released(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def run(self) -> None:
+        problem = model_crashed(self.key.model)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._inbox.forward, self._control)
+                while self._receive(await self._control.receive(), nursery):
+                    pass
+                nursery.cancel_scope.cancel("the model actor stops")
+        finally:
+            self._fail_all(problem)
+            self._control.close(problem)
+            if self._client is not None:
+                await self._client.aclose()
+
+    def _receive(self, received: Any, nursery: trio.Nursery) -> bool:
+        match received:
+            case Envelope(message, reply):
+                self._answer(message, reply or Reply(), nursery)
+            case Load() if self._lifecycle.state is not ModelState.READY:
+                self._change(ModelState.LOADING)
+                self._change(ModelState.READY)
+            case Unload(reason) if self._lifecycle.state is ModelState.READY:
+                self._change(ModelState.UNLOADING, reason=reason)
+                self._lifecycle.move(ModelState.IDLE, self._log)
+                self._report(Unloaded())
+            case Trim():
+                self._report(Trimmed(0))
+            case FailRequests(problem):
+                self._fail_all(problem)
+        return not isinstance(received, Stop)
+
+    def _change(self, state: ModelState, **why: str) -> None:
+        self._lifecycle.move(state, self._log, **why)
+        self._report(StateChanged(state))
+
+    def _fail_all(self, problem: Problem) -> None:
+        for reply in [*self._replies]:
+            reply.fail(problem)
+
+    def _answer(self, message: ModelMessage, reply: Reply, nursery: trio.Nursery) -> None:
+        match message:
+            case Prepare(request):
+                nursery.start_soon(self._prepare, request, reply)
+            case RenderPrompt():
+                detail = f"The prompt of '{self.key}' is made in its remote, and cannot be shown here."
+                reply.fail(Problem(501, "remote_prompt", detail, "model"))
+            case Generate():
+                nursery.start_soon(self._generate, message, reply)
+
+    async def _prepare(self, request: InferenceRequest, reply: Reply) -> None:
+        """Charge the request to its client, and admit it: its remote checks the rest."""
+        preparation = Preparation(request, reply)
+        self._records.prepare(preparation)
+        try:
+            call = await trio.to_thread.run_sync(self._call, request)  # large files become text
+            self._records.charge(preparation, FarPrompt(_estimated_tokens(request)))
+        except ProblemError as error:
+            reply.fail(error.problem)
+            return
+        self._prepared[reply] = preparation, call
+        reply.watch(lambda: self._forget(reply))
+        reply.send(Admitted(0, parameters=_parameters(request)))
+
+    def _forget(self, reply: Reply) -> None:
+        if (left := self._prepared.pop(reply, None)) is not None:
+            self._records.settle(left[0])
+
+    async def _generate(self, message: Generate, reply: Reply) -> None:
+        request, estimate = message.request, _estimated_tokens(message.request)
+        running = RunningRequest(
+            request, request.id, reply, estimate, request.choices, message.queued, waits=message.waits
+        )
+        call: Call | None = None
+        if (prepared := self._prepared.pop(reply, None)) is not None:
+            running.charged, call = prepared[0].charged, prepared[1]
+        self._records.submit(running)
+        self._replies.add(reply)
+        answer = _Answer(running, self._records, self._server.breaker.succeed)
+        try:
+            with trio.CancelScope() as scope:
+                reply.watch(lambda: None if answer.has_ended else scope.cancel("the request has ended"))
+                await self._ask(request, call, answer)
+        except Exception:
+            self._log.exception("request crashed", request_id=request.id)
+            answer.fail(internal_error())
+        finally:
+            self._replies.discard(reply)
+            self._end(running, answer)
+
+    async def _ask(self, request: InferenceRequest, call: Call | None, answer: _Answer) -> None:
+        from greenroom.actors.remotes.far_client import FarClient, FarFailure
+
+        server, now = self._server, time.monotonic()
+        if (refusal := server.refusal(answer, now)) is not None:
+            answer.fail(refusal)
+            return
+        if self._client is None:
+            self._client = FarClient(server.name, server.remote, server.record_traffic)
+        server.requests += 1
+        server.running += 1
+        try:
+            key = await trio.to_thread.run_sync(server.remote.key)
+            if call is None:
+                call = await trio.to_thread.run_sync(self._call, request)
+            await self._client.ask(call, key, _headers(request), answer.take)
+        except FarFailure as failure:
+            server.failures += 1
+            if failure.pause:
+                server.busy_until = max(server.busy_until, time.monotonic() + failure.pause)
+            if failure.counts:
+                server.breaker.fail(answer, time.monotonic(), failure.reason)
+                if server.breaker.state(time.monotonic()) == "open":
+                    self._log.warning("remote is not asked for a while", reason=failure.reason)
+            else:
+                server.breaker.succeed(answer)  # it is there
+            answer.fail(failure.problem)
+        except ProblemError as error:
+            answer.fail(error.problem)
+        except (OSError, ValueError) as error:  # no key can be read
+            server.failures += 1
+            why = str(error) if isinstance(error, ValueError) else error.strerror
+            answer.fail(Problem(503, "remote_refused", f"The remote '{server.name}': {why}."))
+        finally:
+            server.running -= 1
+            server.breaker.leave(answer)
+
+    def _call(self, request: InferenceRequest) -> Call:
+        """Return the call of a request.
+
+        Raises:
+            ProblemError: 400: the remote's protocol cannot express it.
+        """
+        from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
+        from greenroom.actors.remotes.far_call import unsupported
+
+        remote, there = self._server.remote, self._there
+        api = remote.api
+        if not isinstance(request.input, ChatInput) and api in ("anthropic", "responses"):
+            raise unsupported("Anything but a chat", api)
+        match request.input:
+            case ChatInput() as chat if api == "anthropic":
+                return anthropic_wire.messages_call(request, chat, there)
+            case ChatInput() as chat if api == "responses":
+                return responses_wire.response_call(request, chat, there)
+            case ChatInput() as chat:
+                official = urlsplit(remote.url).hostname == _OFFICIAL
+                return openai_wire.chat_call(request, chat, there, api, official=official)
+            case RawInput() as raw:
+                return openai_wire.raw_call(request, raw, there, api)
+            case EmbeddingInput() as asked:
+                return media_wire.embedding_call(asked, there, api)
+            case ScoreInput() as asked:
+                return media_wire.score_call(asked, there)
+            case SpeechInput() as asked:
+                return media_wire.speech_call(asked, there, api)
+            case TranscriptionInput() as asked:
+                return media_wire.transcription_call(request, asked, there)
+
+    def _end(self, running: RunningRequest, answer: _Answer) -> None:
+        answer.has_ended = True
+        if not answer.is_whole and running.problem is None:
+            running.problem = running.reply.problem
+        running.log_end(self._log.bind(remote=self._server.name))
+        ended = running.ended()
+        self._report(ended)
+        self._records.end(running, ended, backend=self._server.name)
+
+
+class _Answer:
+    """The answer to a request, as its events come.
+
+    Args:
+        on_whole: Callback for this answer when all of it has come; must not block.
+
+    Attributes:
+        has_ended: True once nothing is left to cancel.
+        is_whole: True once all choices have ended, or the request has failed.
+    """
+
+    def __init__(
+        self, running: RunningRequest, records: RequestRecords, on_whole: Callable[[_Answer], None]
+    ) -> None:
+        self._running, self._readers, self._on_whole = running, records.readers, on_whole
+        self._begun: float | None = None
+        self.has_ended = self.is_whole = False
+
+    def take(self, event: InferenceEvent) -> None:
+        """Pass on an event of the remote."""
+        running = self._running
+        if self.is_whole:
+            return
+        if self._begun is None and not isinstance(event, PromptProgress):
+            self._begun = time.monotonic()
+        if isinstance(event, Finished):
+            begun, now = self._begun or running.started, time.monotonic()
+            timing = Timing(0.0, begun - running.started, now - begun)
+            event = running.completed(attrs.evolve(event, timing=timing))
+        for read in self._readers:
+            read(running.request_id, event)
+        if not isinstance(event, Finished):
+            running.reply.send(event)
+            return
+        self.is_whole = running.record_end(event)
+        self.has_ended = self.is_whole
+        if self.is_whole:
+            self._on_whole(self)
+        running.reply.send(running.told(event))
+        if self.is_whole:
+            running.reply.end()
+
+    def fail(self, problem: Problem) -> None:
+        """Fail the request, unless its answer has ended."""
+        if not self.is_whole:
+            self.is_whole = self.has_ended = True
+            self._running.record_end(Failed(problem))
+            self._running.reply.fail(problem)
+
+
+def _headers(request: InferenceRequest) -> dict[str, str]:
+    ids = {"x-client-request-id": request.id}
+    return ids if request.traceparent is None else {**ids, "traceparent": request.traceparent}
+
+
+def _parameters(request: InferenceRequest) -> GenerationParameters | None:
+    if not isinstance(request.input, ChatInput | RawInput):
+        return None
+    return GenerationParameters(**{**request.defaults, **request.overrides})
+
+
+def _estimated_tokens(request: InferenceRequest) -> int:
+    """Return the estimated length of a prompt in tokens: images and sounds are not counted."""
+    match request.input:
+        case ChatInput(messages=messages, tools=tools):
+            parts = (part for message in messages for part in message.content if isinstance(part, TextPart))
+            told = sum(len(part.text) for part in parts)
+            calls = sum(len(call.arguments) for message in messages for call in message.tool_calls)
+            characters = told + calls + sum(len(json.dumps(dict(tool.parameters))) for tool in tools)
+        case RawInput(prompt=prompt):
+            characters = len(prompt) if isinstance(prompt, str) else len(prompt) * CHARACTERS_PER_TOKEN
+        case EmbeddingInput(texts=texts):
+            sizes = (
+                len(text) if isinstance(text, str) else len(text) * CHARACTERS_PER_TOKEN for text in texts
+            )
+            characters = sum(sizes)
+        case ScoreInput(pairs=pairs):
+            characters = sum(len(query) + len(document) for query, document in pairs)
+        case _:
+            characters = 0
+    return characters // CHARACTERS_PER_TOKEN

@@ -1,0 +1,178 @@
+"""Settings of models elsewhere: the tables `[remotes.NAME]` and `[routes.NAME]` of the settings file."""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Literal, get_args
+from urllib.parse import urlsplit
+
+import attrs
+
+from greenroom.schemas.settings.setting_groups import setting, setting_table
+
+REMOTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+"""Pattern of the names of remotes, which begin the names of their models."""
+
+RemoteApi = Literal["greenroom", "openai", "anthropic", "responses"]
+Preference = Literal["order", "cheapest", "loaded"]
+MAX_KEY = 4_096
+
+
+@attrs.frozen(repr=False)
+class Remote:
+    """A server elsewhere whose models are listed here."""
+
+    url: str = setting("", "Address of the server; `/v1` is added to one without a path.")
+    api: RemoteApi = setting(
+        "openai",
+        "What it speaks: `greenroom`, `openai` (chat completions), `anthropic` (messages) or `responses`.",
+        one_of=get_args(RemoteApi),
+    )
+    key_env: str | None = setting(None, "Environment variable with its API key.")
+    key_file: str | None = setting(None, "File with its API key.")
+    models: tuple[str, ...] = setting(
+        ("*",), "Its models to list: names, patterns with `*`, or `HERE=THERE` for another name here."
+    )
+    slots: int = setting(8, "Requests that run there at once; more wait here.", low=1, high=10_000)
+    cost: float = setting(1.0, "Price by which `cheapest` compares it; models of this machine cost 0.", low=0)
+    connect_timeout: float = setting(5.0, "Longest time to connect, in seconds.", above=0)
+    first_token_timeout: float = setting(
+        120.0, "Longest time until an answer begins, in seconds; then another model is asked.", above=0
+    )
+    silence_timeout: float = setting(60.0, "Longest pause within an answer, in seconds.", above=0)
+    ca_file: str | None = setting(None, "File with the certificates that its own is checked against (PEM).")
+
+    def __attrs_post_init__(self) -> None:
+        parts = urlsplit(self.url)
+        if self.url and (parts.scheme not in ("http", "https") or not parts.hostname):
+            raise ValueError("url must begin with http:// or https://")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("url must have no user, query or fragment; a key belongs in key_env or key_file")
+
+    @property
+    def base(self) -> str:
+        """Address before the names of routes, such as `https://api.example/v1`."""
+        url = self.url.rstrip("/")
+        return url if urlsplit(url).path else f"{url}/v1"
+
+    @property
+    def root(self) -> str:
+        return self.base.removesuffix("/v1")
+
+    def key(self) -> str | None:
+        """Return its API key; None if the settings name none. It reads a file.
+
+        Raises:
+            ValueError: The key cannot be read, or sent; the message does not have it.
+        """
+        if self.key_env is not None:
+            place, found = f"the variable {self.key_env}", os.environ.get(self.key_env, "")
+        elif self.key_file is not None:
+            place = f"key_file {self.key_file}"
+            try:
+                with Path(self.key_file).expanduser().open(encoding="utf-8") as file:
+                    found = file.read(MAX_KEY + 1).strip()
+            except (OSError, RuntimeError, UnicodeDecodeError) as error:
+                why = getattr(error, "strerror", None) or "is no text"
+                raise ValueError(f"{place}: {why}") from None
+        else:
+            return None
+        if not found or len(found) > MAX_KEY or not (found.isascii() and found.isprintable()):
+            raise ValueError(f"{place} holds no key: a key is one line of printable ASCII characters")
+        return found
+
+    def name_here(self, there: str) -> str | None:
+        """Return the name here of a model of the remote, without the remote's; None for none."""
+        for entry in self.models:
+            here, renames, target = entry.partition("=")
+            if renames and target == there:
+                return here
+        plain = (entry for entry in self.models if "=" not in entry)
+        return there if any(fnmatchcase(there, entry) for entry in plain) else None
+
+    def name_there(self, here: str) -> str | None:
+        """Return the name of a model in the remote; None if the settings list no model of that name."""
+        renamed = dict(entry.split("=", 1) for entry in self.models if "=" in entry)
+        if here in renamed:
+            return renamed[here]
+        return here if here not in renamed.values() and self.name_here(here) == here else None
+
+    @property
+    def named(self) -> tuple[str, ...]:
+        """Names here of the models that the settings name, as opposed to patterns."""
+        return tuple(entry.partition("=")[0] for entry in self.models if "*" not in entry)
+
+
+@attrs.frozen
+class Route:
+    """A name that means the first usable one of several models, here or elsewhere."""
+
+    models: tuple[str, ...] = setting((), "Models in order; those of remotes as REMOTE/NAME.")
+    prefer: Preference = setting(
+        "order",
+        "Model to take of those that can answer: the first in `order`, the `cheapest`, or one `loaded`.",
+        one_of=get_args(Preference),
+    )
+    max_wait: float | None = setting(
+        None,
+        "Estimated wait in seconds above which the next model is asked (default: no limit).",
+        low=0,
+    )
+
+
+RemoteTables = tuple[tuple[str, Remote], ...]
+RouteTables = tuple[tuple[str, Route], ...]
+
+
+def _merged(kind: type[Any], tables: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """Return tables by name; of several with one name, the first that sets a value decides it."""
+    defaults = {field.name: field.default for field in attrs.fields(kind)}
+    merged: dict[str, dict[str, Any]] = {}
+    for name, table in tables:
+        values = {key: getattr(table, key) for key in defaults if getattr(table, key) != defaults[key]}
+        merged[name] = {**values, **merged.get(name, {})}
+    return {name: kind(**values) for name, values in merged.items()}
+
+
+@attrs.frozen(slots=False)
+class Remotes:
+    """Settings of models elsewhere."""
+
+    remotes: RemoteTables = setting_table(
+        Remote,
+        "Servers elsewhere, as tables `[remotes.NAME]` with `url` and `api`, whose models are listed here as "
+        "NAME/MODEL. Without any, nothing leaves this machine.",
+    )
+    routes: RouteTables = setting_table(
+        Route,
+        "Names that mean several models, as tables `[routes.NAME]` with `models`: the first that can answer.",
+    )
+    local_only: bool = setting(False, "Send nothing to remotes, whatever the other settings say.")
+
+    @property
+    def remote_servers(self) -> dict[str, Remote]:
+        """The remotes by name, none with `local_only`; each setting from the first table that has it.
+
+        Raises:
+            ValueError: A remote has no address, or two keys.
+        """
+        servers: dict[str, Remote] = _merged(Remote, self.remotes)
+        for name, server in servers.items():
+            if not server.url:
+                raise ValueError(f"remotes.{name} needs `url`")
+            if server.key_env is not None and server.key_file is not None:
+                raise ValueError(f"remotes.{name} needs either `key_env` or `key_file`")
+        return {} if self.local_only else servers
+
+    @property
+    def all_routes(self) -> dict[str, Route]:
+        routes: dict[str, Route] = _merged(Route, self.routes)
+        return routes
+
+    def is_far(self, model: str) -> bool:
+        """Return whether a name is one of a model of a remote, also while nothing may leave."""
+        owner, slash, _ = model.partition("/")
+        return bool(slash) and any(name == owner for name, _ in self.remotes)

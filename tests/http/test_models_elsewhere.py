@@ -1,0 +1,196 @@
+"""Two Greenrooms: what one answers through the other is what it answers itself, on every protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from greenroom.schemas.settings.remotes import Remote
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.hostile import sounds
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
+from greenroom.tests.support.spoiled.spoiled_kinds import BODIES, FORMS, MAKERS, form_request
+
+_CHANGES = (
+    "id",
+    "created",
+    "created_at",
+    "completed_at",
+    "timings",
+    "item_id",
+    "model",
+    "system_fingerprint",
+)
+_COUNTED = (
+    *("total_duration", "load_duration", "prompt_eval_duration", "eval_duration", "output_tokens_details"),
+    *("prompt_tokens_details", "cache_creation_input_tokens", "cache_read_input_tokens", "input_tokens"),
+    "temperature",
+)
+"""Times, what depends on the requests before, and what only the far side resolves."""
+
+
+@attrs.frozen
+class House:
+    """A Greenroom with models, and one that has them from the first."""
+
+    far: Served
+    near: Served
+
+    async def both(self, path: str, body: Any, model: str, **headers: str) -> tuple[RawResponse, RawResponse]:
+        """Return the answers of the first one, asked directly and through the other."""
+        asked = [
+            await fetch(served.server, "POST", path, _with_model(body, name), **headers)
+            for served, name in ((self.far, model), (self.near, f"studio/{model}"))
+        ]
+        return asked[0], asked[1]
+
+
+def _with_model(body: Any, name: str) -> Any:
+    if isinstance(body, bytes):
+        return body.replace(b"MODEL", name.encode())
+    return {**body, "model": name}
+
+
+@asynccontextmanager
+async def house(*folders: Path, **settings: Any) -> AsyncIterator[House]:
+    async with serving(Settings(models=tuple(map(str, folders)), shutdown_timeout=60.0)) as far:
+        remotes = (("studio", Remote(far.server.address, "greenroom")),)
+        async with serving(Settings(remotes=remotes, shutdown_timeout=60.0, **settings)) as near:
+            yield House(far, near)
+
+
+def plain(found: Any) -> Any:
+    """Return JSON without what differs between two answers to the same request."""
+    if isinstance(found, dict):
+        left_out = (*_CHANGES, *_COUNTED)
+        return {name: plain(value) for name, value in found.items() if name not in left_out}
+    return [plain(each) for each in found] if isinstance(found, list) else found
+
+
+def text_of(response: RawResponse) -> str:
+    """Return the text of a stream of chunks."""
+    assert response.status == 200, response.body
+    events = [line[6:] for line in response.body.decode().splitlines() if line.startswith("data: {")]
+    choices = [choice for each in events for choice in json.loads(each).get("choices", ())]
+    return "".join(choice["delta"].get("content") or "" for choice in choices)
+
+
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "look_up",
+            "parameters": {"type": "object", "properties": {"n": {"enum": [3]}}, "required": ["n"]},
+            "strict": True,
+        },
+    }
+]
+SCHEMA = {
+    "type": "object",
+    "properties": {"n": {"enum": [1, 2]}},
+    "required": ["n"],
+    "additionalProperties": False,
+}
+CHATS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "two answers": {"n": 2, "temperature": 0.7, "seed": 3},
+    "log-probabilities": {"logprobs": True, "top_logprobs": 2},
+    "a schema": {
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
+        "max_tokens": 40,
+    },
+    "a call": {"tools": TOOLS, "tool_choice": "required", "max_tokens": 80},
+    "a pattern": {"guided_regex": "[0-9]{3}", "max_tokens": 20},
+    "a limit": {"max_tokens": 2},
+}
+
+
+@pytest.mark.parametrize("names", [("plain", "a call"), pytest.param(tuple(CHATS), marks=pytest.mark.deep)])
+async def test_chats_and_raw_text_are_answered_as_by_the_far_side_itself(
+    names: tuple[str, ...], tiny_model: Callable[..., Path]
+) -> None:
+    question = {"messages": [{"role": "user", "content": "Hello there"}], "max_tokens": 12, "temperature": 0}
+    async with house(tiny_model("qwen3")) as each:
+        for name in names:
+            extra = CHATS[name]
+            body = {**question, **extra}
+            direct, through = await each.both("/v1/chat/completions", body, "qwen3")
+            assert through.status == direct.status == 200, (name, through.body)
+            assert plain(through.json()) == plain(direct.json()), name
+            assert through.headers["x-greenroom-backend"] == "studio"
+            if "n" not in extra:
+                streamed = await each.both("/v1/chat/completions", {**body, "stream": True}, "qwen3")
+                assert text_of(streamed[0]) == text_of(streamed[1]), name
+        raw = {"prompt": "Once upon", "max_tokens": 5, "temperature": 0}
+        direct, through = await each.both("/v1/completions", raw, "qwen3")
+        assert plain(through.json()) == plain(direct.json())
+        for path, further in (
+            ("/v1/messages", question),
+            ("/v1/responses", {"input": "Hello", "store": False, "max_output_tokens": 8}),
+        ):
+            direct, through = await each.both(path, further, "qwen3")
+            assert through.status == 200, through.body
+            assert plain(through.json()).keys() == plain(direct.json()).keys()
+
+
+_DEAR = pytest.mark.deep
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in ("embeds", "ranks") else _DEAR) for kind in BODIES]
+)
+async def test_other_kinds_are_answered_as_by_the_far_side_itself(kind: str, tmp_path: Path) -> None:
+    folder = tmp_path / kind
+    folder.mkdir()
+    MAKERS[kind](folder)
+    async with house(folder) as each:
+        for path, body in BODIES[kind][-1:] if kind == "speaks" else BODIES[kind]:
+            direct, through = await each.both(path, body, kind)
+            assert through.status == direct.status == 200, (path, through.body)
+            assert through.headers["x-greenroom-backend"] == "studio"
+            if through.headers["content-type"] == "application/json":
+                assert plain(through.json()) == plain(direct.json()), path
+
+
+@_DEAR
+async def test_recordings_are_transcribed_as_by_the_far_side_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "hears"
+    folder.mkdir()
+    MAKERS["hears"](folder)
+    async with house(folder) as each:
+        for path, fields in FORMS:
+            request = form_request(path, {**fields, "model": "MODEL"}, sounds.tone(0.2))
+            direct, through = await each.both(path, request.body, "hears", content_type=request.content_type)
+            assert through.status == direct.status == 200, (path, through.body)
+
+
+async def test_the_far_models_are_listed_with_where_they_live(tiny_model: Callable[..., Path]) -> None:
+    async with house(tiny_model("qwen3")) as each:
+
+        async def is_listed() -> bool:
+            found = (await fetch(each.near.server, "GET", "/v1/models")).json()["data"]
+            return any(model["id"] == "studio/qwen3" for model in found)
+
+        await eventually(is_listed)
+        one = (await fetch(each.near.server, "GET", "/v1/models/studio/qwen3")).json()
+        assert (one["owned_by"], one["type"]) == ("studio", "text")
+        assert one["context_length"] > 0
+        # A hop is the only one: the far side's own remotes are not asked for it.
+        hop = await fetch(
+            each.near.server,
+            "POST",
+            "/v1/chat/completions",
+            {"model": "studio/qwen3", "messages": [{"role": "user", "content": "Hi"}]},
+            x_greenroom_hop="1",
+        )
+        assert (hop.status, hop.json()["error"]["code"]) == (403, "may_not_leave")
+        metrics = (await fetch(each.near.server, "GET", "/metrics")).body.decode()
+        assert "greenroom:requests_left_total 0.0" in metrics
+        assert 'greenroom:remote_state{remote="studio",state="closed"} 1.0' in metrics
