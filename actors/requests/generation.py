@@ -178,9 +178,8 @@ class Generation(RequestEvents):
                 asked = request.id, request.choices, request.adapter, request.keep_alive, priority
                 tokens = request.overrides.get("max_tokens")
                 caller = request.allowed, request.client, tokens, request.may_download
-                tried, scale = self._models.tried, request.adapter_scale
-                further = *caller, scale, request.stays
-                acquire = Acquire(self._asked, *asked, self._limited, tried, *further)
+                tried, rest = self._models.tried, (request.adapter_scale, request.stays)
+                acquire = Acquire(self._asked, *asked, self._limited, tried, *caller, *rest)
                 await self._pool.stream(acquire, self._replies)
                 self._sent = True
         except ActorStopped:
