@@ -49,7 +49,7 @@ from greenroom.http.rerank.protocol import RERANK_PROTOCOL
 from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.socket_session import ResponseSockets
-from greenroom.http.settings.settings_file import Reloader
+from greenroom.http.settings.reloader import Reloader
 from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
 from greenroom.http.transport.bound_sockets import BoundPath, is_present, remove_paths, unix_paths
 from greenroom.http.transport.request_connection import (

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import click
 
-from greenroom.http.settings.start_checks import KnownModels
+from greenroom.http.settings.sources import KnownModels
 from greenroom.http.terminal.streams import MODEL
 from greenroom.schemas.models.model_description import Download, MachineReport
 from greenroom.schemas.protocols.download_protocol import DownloadProgress

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from greenroom.actors.system import System
     from greenroom.http.process.shutdown import Shutdown
-    from greenroom.http.settings.settings_file import Reloader
+    from greenroom.http.settings.reloader import Reloader
     from greenroom.http.supervision.heartbeats import Watchers
     from greenroom.schemas.models.capabilities import ModelType
 
@@ -140,7 +140,7 @@ async def _serve(
     from greenroom.actors.system import open_system
     from greenroom.http.process.log_configuration import set_log_level
     from greenroom.http.process.runtime_file import describe_unusable_address
-    from greenroom.http.settings.settings_file import Reloader
+    from greenroom.http.settings.reloader import Reloader
 
     drain = trio.Event()
     shutdown.set_on_signal(drain)

@@ -6,9 +6,7 @@ import os
 import sqlite3
 import stat
 import tempfile
-from collections.abc import Collection
 from pathlib import Path
-from typing import Protocol
 
 import attrs
 import click
@@ -18,7 +16,7 @@ from greenroom.actors.store.database_file import MEMORY, UnusableDatabase, defau
 from greenroom.actors.store.read_only import read_keys
 from greenroom.http.guard.keys import find_reachable, settings_keys
 from greenroom.http.guard.request_deadlines import parse_request_timeouts
-from greenroom.http.settings.sources import KEY_VARIABLE, SERVER_KEY_VARIABLE, BadSettingError
+from greenroom.http.settings.sources import KEY_VARIABLE, SERVER_KEY_VARIABLE, BadSettingError, KnownModels
 from greenroom.http.transport.tls import server_context
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.listen_address import parse_listen_address
@@ -238,31 +236,3 @@ def locate_database(settings: Settings) -> Settings:
             raise BadSettingError(f"db = {name!r}: {error}") from error
         log.warning("nothing can be stored", actor="store", db=name, reason=str(error))
     return attrs.evolve(settings, db=name)
-
-
-class KnownModels(Protocol):
-    """Questions about this machine's models and devices."""
-
-    def has_gpu(self) -> bool:
-        """Return whether MLX finds a GPU. This imports MLX, so it is called only if a GPU is required."""
-
-    def can_compute(self) -> bool:
-        """Return whether MLX is installed with a backend."""
-
-    def is_missing(self, model: str) -> bool:
-        """Return whether the name of a model is a path to a folder that does not exist."""
-
-    def why_no_model(self, model: str) -> str | None:
-        """Return an error message if the name of a model is a path to a folder without a model."""
-
-    def find_unknown(self, settings: Settings, names: Collection[str]) -> set[str]:
-        """Return the names that match no model; this reads the disk."""
-
-    def why_pins_do_not_fit(self, settings: Settings) -> str | None:
-        """Return an error message if the pinned models exceed the memory together."""
-
-    def find_conflict(self, settings: Settings) -> str | None:
-        """Return a sentence about two things of one name, if there are any."""
-
-    def find_bad_file(self, settings: Settings) -> str | None:
-        """Return an error message about an unusable file of the settings, if there is one."""
