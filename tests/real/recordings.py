@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from greenroom.tests.real.packages import Unavailable, check
+from greenroom.tests.real.packages import Unavailable, check, run_fetcher
 from greenroom.tests.support.media.recordings import RATE, Sound
 
 PACKAGE = "pocketsphinx-testdata"
@@ -53,10 +53,7 @@ def fetch_recordings(cache: Path) -> None:
         apt += ["-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=30"]
         apt += ["-o", f"Dir::Cache::pkgcache={folder / 'pkgcache.bin'}", "-o", "Dir::Cache::srcpkgcache="]
         for step in (["update"], ["download", PACKAGE]):
-            run = subprocess.run([*apt, *step], cwd=folder, capture_output=True, text=True, check=False)
-            if run.returncode:
-                reason = (run.stderr.strip() or "apt-get failed").splitlines()[0]
-                raise Unavailable(f"{PACKAGE} is gone, or Debian's archive cannot be reached: {reason}")
+            run_fetcher([*apt, *step], folder, PACKAGE)
         (package,) = folder.glob("*.deb")
         subprocess.run(["dpkg-deb", "--extract", str(package), str(folder / "files")], check=True)
         found = folder / "found"

@@ -9,6 +9,8 @@ import numpy as np
 import openai
 from numpy.typing import NDArray
 
+from greenroom.tests.real.conftest import Record
+
 NEEDS = ("minilm",)
 PAIRS = json.loads(Path(__file__).with_name("minilm.json").read_text(encoding="utf-8"))
 
@@ -21,16 +23,20 @@ def _ranks(values: list[float]) -> NDArray[np.float64]:
     return ranks
 
 
-def test_vectors_and_the_order_of_pairs(client: openai.OpenAI) -> None:
+def test_vectors_and_the_order_of_pairs(client: openai.OpenAI, record_property: Record) -> None:
     texts = [text for pair in PAIRS for text in pair["sentences"]]
     answer = client.embeddings.create(model="minilm", input=texts, encoding_format="float")
     vectors = np.array([item.embedding for item in answer.data])
     starts = [start for pair in PAIRS for start in pair["starts"]]
-    assert np.abs(vectors[:, :16] - starts).max() < 1e-5
+    far = np.abs(vectors[:, :16] - starts).max()
+    record_property("largest difference", f"{far:.1g}")
+    assert far < 1e-5
     cosines = (vectors[::2] * vectors[1::2]).sum(1)
     assert np.abs(cosines - [pair["cosine"] for pair in PAIRS]).max() < 1e-5
     judged = _ranks([pair["score"] for pair in PAIRS])
-    assert np.corrcoef(_ranks(cosines.tolist()), judged)[0, 1] > 0.8
+    rank = np.corrcoef(_ranks(cosines.tolist()), judged)[0, 1]
+    record_property("rank correlation", f"{rank:.2f}")
+    assert rank > 0.8
 
 
 def test_a_search_finds_what_is_meant(client: openai.OpenAI) -> None:

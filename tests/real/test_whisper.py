@@ -10,7 +10,7 @@ import numpy as np
 import openai
 import pytest
 
-from greenroom.tests.real.conftest import HOME
+from greenroom.tests.real.conftest import HOME, Record
 from greenroom.tests.real.recordings import FOLDER, SENTENCES, read_sound
 from greenroom.tests.support.media.recordings import RATE, Sound, noise, silence, write_recording
 
@@ -51,26 +51,36 @@ def sentence(name: str) -> Sound:
 
 
 @pytest.mark.parametrize("name", ["0870", "0920"])
-def test_words_of_a_sentence(name: str, client: openai.OpenAI, tmp_path: Path) -> None:
+def test_words_of_a_sentence(
+    name: str, client: openai.OpenAI, tmp_path: Path, record_property: Record
+) -> None:
     heard = transcribe(client, sentence(name), tmp_path / "sentence.wav")
-    assert edits(words(SENTENCES[name]), words(heard.text)) <= 1
+    record_property("edits", wrong := edits(words(SENTENCES[name]), words(heard.text)))
+    assert wrong <= 1
 
 
-def test_a_recording_that_repeats_itself_is_heard_whole(client: openai.OpenAI, tmp_path: Path) -> None:
+def test_a_recording_that_repeats_itself_is_heard_whole(
+    client: openai.OpenAI, tmp_path: Path, record_property: Record
+) -> None:
     passage = np.concatenate([sentence(name) for name in SENTENCES])
     heard = transcribe(client, np.tile(passage, 4), tmp_path / "loop.wav")
     expected = words(" ".join(SENTENCES.values()) + " ") * 4
-    assert edits(expected, words(heard.text)) <= len(expected) // 20
+    record_property("edits", wrong := edits(expected, words(heard.text)))
+    record_property("of words", len(expected))
+    assert wrong <= len(expected) // 20
 
 
-def test_sentences_in_ten_minutes_are_heard_where_they_are(client: openai.OpenAI, tmp_path: Path) -> None:
+def test_sentences_in_ten_minutes_are_heard_where_they_are(
+    client: openai.OpenAI, tmp_path: Path, record_property: Record
+) -> None:
     whole = noise(600.0, level=0.0001)
     for place, name in zip(PLACES, SENTENCES, strict=True):
         spoken = sentence(name)
         start = round(place * RATE)
         whole[start : start + len(spoken)] += spoken
     heard = transcribe(client, whole, tmp_path / "minutes.wav")
-    assert edits(words(" ".join(SENTENCES.values())), words(heard.text)) <= 6
+    record_property("edits", wrong := edits(words(" ".join(SENTENCES.values())), words(heard.text)))
+    assert wrong <= 6
     for place, name in zip(PLACES, SENTENCES, strict=True):
         end = place + len(sentence(name)) / RATE
         inside = [
