@@ -20,6 +20,7 @@ from greenroom.actors.engines.residences import HeldPrefixes, ProbedModels, Resi
 from greenroom.actors.records.audit import AuditBook, TokenMeter
 from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.transfers.fetch_model import FetchFiles, Wish, fetch_here
+from greenroom.engine.loading.libraries import prefer_openblas
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.models.model_description import MemoryNeed, ModelDescription
@@ -81,6 +82,7 @@ class Engines:
     def __init__(
         self, settings: Settings, probed: ProbedModels | None = None, names: ModelNames | None = None
     ) -> None:
+        prefer_openblas()  # before any thread imports MLX
         self.names = names or ModelNames(settings)
         self.probed = probed or ProbedModels()
         self.residences = Residences()

@@ -153,8 +153,6 @@ def open_probe(
 def _prepare_thread(kind: ModelType, settings: Settings) -> None:
     """Import the libraries of a model type before its code, and allow or refuse code of model folders."""
     from greenroom.engine.loading import libraries
-
-    libraries.import_array_library()
     from greenroom.engine.loading.load_model import allow_foreign_code
 
     allow_foreign_code(settings.trust_remote_code)

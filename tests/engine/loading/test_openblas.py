@@ -14,10 +14,10 @@ import pytest
 
 LAYERS = """
 import json, sys
-from greenroom.actors.engines.kinds import _prepare_thread
+from greenroom.actors.engines.engines import Engines
 from greenroom.schemas.settings.settings import Settings
 
-_prepare_thread("speech", Settings())  # as a model's thread begins
+Engines(Settings())  # as a server begins
 import mlx.core as mx
 from mlx import nn
 from greenroom.engine.loading.devices import use_device
