@@ -21,6 +21,8 @@ Record = Callable[[str, object], None]
 """Type of pytest's `record_property`: a figure of the table."""
 _SLOW = sys.platform == "linux" and not find_library("openblas")
 """True where MLX multiplies so slowly that hearing takes minutes, unless `make real` has fetched OpenBLAS."""
+_SPENT = "processor seconds"
+"""A figure that every test has."""
 T = TypeVar("T")
 Call = Callable[[openai.OpenAI], T]
 Ask = Callable[[Sequence[Call[Any]]], list[Any]]
@@ -45,7 +47,8 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if config.option.markexpr == "real" and done:
         terminalreporter.write_line("\n| test | result | seconds | figures |\n|---|---|---|---|")
         for report in done:
-            figures = "; ".join(f"{name} {value}" for name, value in report.user_properties)
+            told = [f"{name} {value}" for name, value in report.user_properties if name != _SPENT]
+            figures = "; ".join(told)
             place, _, name = report.nodeid.partition("::")
             row = f"{Path(place).stem}: {name} | {report.outcome} | {report.duration:.1f} | {figures}"
             terminalreporter.write_line(f"| {row} |")
@@ -73,7 +76,7 @@ def converted() -> None:
 def client(converted: None) -> Iterator[openai.OpenAI]:
     """OpenAI's client of a server of all models that are there, in a process of its own."""
     folders = [str(folder.parent) for folder in sorted(HOME.glob("[!.]*/config.json"))]
-    fast = {"LD_LIBRARY_PATH": str(HOME / OPENBLAS), "OPENBLAS_NUM_THREADS": "1"}
+    fast: dict[str, Any] = {"LD_LIBRARY_PATH": str(HOME / OPENBLAS), "OPENBLAS_NUM_THREADS": "1"}
     with (
         serving(*folders, **(fast if (HOME / OPENBLAS).exists() else {})) as server,
         openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=0, timeout=900) as client,
