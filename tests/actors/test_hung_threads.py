@@ -165,6 +165,7 @@ async def test_files_whose_opening_hangs_are_a_failed_load_that_may_be_tried_aga
         await eventually(returned, seconds=60.0)
 
 
+@pytest.mark.deep
 async def test_a_panic_over_a_prompt_costs_that_request_only(settings: Settings) -> None:
     async with faulty(settings, Faults(panic_prompt={"bad"})) as system:
         with generate(system.pool, "qwen3", "running", max_tokens=200) as running:
@@ -269,6 +270,7 @@ async def test_an_actor_that_fails_makes_room_only_when_its_worker_has_ended(set
         assert faults.loads == ["qwen3", "qwen3"]
 
 
+@pytest.mark.deep
 async def test_a_name_whose_lookup_hangs_or_panics_is_answered(settings: Settings, clock: MockClock) -> None:
     faults = Faults(hang_find={"slow", "slower", "slowest"}, panic_find={"bad"})
     async with faulty(settings, faults) as system:

@@ -74,6 +74,7 @@ async def _rests(pool: Ref[PoolMessage]) -> bool:
     return (await status(pool, KINDS[0])).running == 0
 
 
+@pytest.mark.deep
 async def test_a_model_gives_way_to_another_and_ranks_the_rest_afterwards(settings: Settings) -> None:
     settings = attrs.evolve(settings, max_loaded_models=1)
     async with open_system(settings) as system:

@@ -82,7 +82,13 @@ def input_of(kind: str, folder: Path) -> RequestInput:
     return chat("m").input
 
 
-@pytest.mark.parametrize("kind", ["writes", *MAKERS])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "writes",
+        *(pytest.param(kind, marks=[pytest.mark.deep] * (kind in ("hears", "sees"))) for kind in MAKERS),
+    ],
+)
 async def test_an_engine_of_each_kind_tells_its_figures(
     kind: str, tiny_model: Callable[..., Path], tmp_path: Path
 ) -> None:

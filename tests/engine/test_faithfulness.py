@@ -55,7 +55,7 @@ def test_a_lone_answer_is_mlx_lms(tiny_model: Callable[..., Path], kind: str) ->
     assert driver.tokens == [expected(folder, prompt, 50)]
 
 
-@pytest.mark.parametrize("kind", FEW_KINDS)
+@pytest.mark.parametrize("kind", ["qwen3", *deep_only("gemma3"), "lfm2"])
 @settings(max_examples=2)
 @given(schedule=st.lists(scheduled_requests(), min_size=2, max_size=7), setup=engine_setups)
 def test_answers_are_mlx_lms_whoever_comes_and_goes(
@@ -82,6 +82,7 @@ def test_answers_are_mlx_lms_for_long(tiny_model: Callable[..., Path], kind: str
     assert count >= EXAMPLES
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", [*UNUSUAL_KINDS, *soak_only("glm4_moe_lite", "granite_hybrid")])
 def test_unusual_layers_answer_as_mlx_lm_does(tiny_model: Callable[..., Path], kind: str) -> None:
     """Runs the schedule twice in small chunks: the second has prefix hits and frequent rearrangements."""
@@ -103,6 +104,7 @@ def test_prompts_of_unequal_length_that_come_together(tiny_model: Callable[..., 
         assert driver.tokens == [expected(folder, prompt, 20) for prompt in prompts]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["gemma3", *soak_only("qwen3")])
 def test_embedded_prompts_among_others(tiny_model: Callable[..., Path], kind: str) -> None:
     """Prompts given as embeddings share batches with token ids; one is cancelled during prefill."""
@@ -159,6 +161,7 @@ def test_a_lost_prompt_token_shows(folder: Path) -> None:
         assert not is_faithful(folder)
 
 
+@pytest.mark.deep
 def test_a_mask_that_is_off_by_one_shows(folder: Path) -> None:
     """Planted fault: batched rows see one position of their padding, or miss their first token."""
     merge = caches.merge

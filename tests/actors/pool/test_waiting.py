@@ -202,7 +202,10 @@ async def status_at(generation: Generation, position: int) -> None:
             return
 
 
-@pytest.mark.parametrize(("requests", "n", "refused"), [(2, 4, False), (12, 4, False), (24, 1, True)])
+@pytest.mark.parametrize(
+    ("requests", "n", "refused"),
+    [pytest.param(2, 4, False, marks=pytest.mark.deep), (12, 4, False), (24, 1, True)],
+)
 async def test_what_one_client_takes_and_what_others_still_get(
     models: tuple[str, ...], requests: int, n: int, refused: bool
 ) -> None:

@@ -94,6 +94,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_and_leaves_no_lease(setting
         await no_one_left(system.pool)
 
 
+@pytest.mark.deep
 async def test_hanging_up_anywhere_leaves_nothing_behind(settings: Settings) -> None:
     async with open_system(settings) as system:
         await answer(system.pool, "qwen3")
@@ -164,6 +165,7 @@ async def test_models_are_listed_in_the_operators_order(settings: Settings) -> N
         assert [card.id for card in listed.models][:2] == ["qwen3", "llama"]
 
 
+@pytest.mark.deep
 async def test_no_lease_is_lost_to_askers_who_are_cancelled_anywhere(settings: Settings) -> None:
     async with open_system(settings) as system:
         await answer(system.pool, "qwen3")

@@ -115,6 +115,7 @@ async def test_a_reranker_scores(tiny_encoder: Callable[[str], Path]) -> None:
     assert (found.model_type, found.max_sequence_length) == ("rerank", 128)
 
 
+@pytest.mark.deep
 async def test_a_voice_speaks_and_a_listener_transcribes(tiny_pocket: Path, tiny_whisper: Path) -> None:
     voice, listener = await probed(tiny_pocket), await probed(tiny_whisper)
     assert (voice.model_type, voice.supports_tts, voice.supports_stt) == ("speech", True, False)

@@ -41,6 +41,7 @@ def check_whole(path: Path, name: str, told: Sequence[str]) -> None:
     assert all(find(path, name).raw == LARGE for name in stored)
 
 
+@pytest.mark.deep
 def test_of_processes_that_open_a_new_file_at_once_one_has_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "db"
     with ExitStack() as opened:
@@ -54,6 +55,7 @@ def test_of_processes_that_open_a_new_file_at_once_one_has_it(tmp_path: Path) ->
     check_whole(path, stored, told[stored])
 
 
+@pytest.mark.deep
 def test_what_a_killed_server_left_unfinished_has_failed_once_the_next_one_starts(tmp_path: Path) -> None:
     path = tmp_path / "db"
     with store_process(path) as killed:
@@ -88,6 +90,7 @@ def test_a_second_server_keeps_in_memory_what_it_stores_until_it_ends(tmp_path: 
             assert third.ask("find", "later") == "response_not_found"
 
 
+@pytest.mark.deep
 def test_a_response_whose_end_was_not_stored_is_neither_cancelled_nor_kept_from_deletion(
     tmp_path: Path,
 ) -> None:
@@ -110,6 +113,7 @@ def test_a_process_that_is_killed_while_it_stores_leaves_whole_turns(times: int,
         check_whole(path, f"c{number}", told)
 
 
+@pytest.mark.deep
 def test_without_room_the_turn_is_refused_by_name_and_the_store_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "db"
     with store_process(path) as running:

@@ -162,7 +162,15 @@ def test_rows_stay_what_they_are_whatever_a_batch_does(
                     assert np.array_equal(unpacked(alone), seen)
 
 
-@pytest.mark.parametrize(("kind", "bits"), [("qwen3", 8), ("qwen3", 4), ("gemma3", 4), ("lfm2", 8)])
+@pytest.mark.parametrize(
+    ("kind", "bits"),
+    [
+        pytest.param("qwen3", 8, marks=pytest.mark.deep),
+        ("qwen3", 4),
+        pytest.param("gemma3", 4, marks=pytest.mark.deep),
+        ("lfm2", 8),
+    ],
+)
 def test_sequences_are_those_of_mlx_lms_quantized_cache(tiny_model: TinyModel, kind: str, bits: int) -> None:
     folder = tiny_model(kind)
     driver = Driver(folder, kv_bits=bits)

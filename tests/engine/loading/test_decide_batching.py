@@ -104,6 +104,7 @@ def test_the_table_holds_on_metal_only_for_code_without_kernels(
     assert not prefills_alone(model)
 
 
+@pytest.mark.deep
 def test_a_proof_holds_for_the_device_that_it_was_made_on(
     tiny_model: TinyModel, tmp_path: Path, file: Path
 ) -> None:
@@ -211,6 +212,7 @@ def test_what_another_process_has_found_meanwhile_counts(
     assert len(rests) == 1
 
 
+@pytest.mark.deep
 def test_other_code_or_sizes_are_proved_again(tiny_model: TinyModel, tmp_path: Path) -> None:
     folder = with_own_code(tiny_model("llama"), tmp_path / "own", "llama")
     assert loaded(folder)[1]

@@ -13,7 +13,7 @@ from greenroom.engine.sound.transcription.transcription_engine import Transcript
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import AudioChunk, Segment
 from greenroom.tests.support.engines.late_errors import LateError
-from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.schedules import deep_only, soak_only
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, spoken
 from greenroom.tests.support.engines.transcription_engines import Transcriber, open_transcriber
 from greenroom.tests.support.media.recordings import noise, write_recording
@@ -21,7 +21,7 @@ from greenroom.tests.support.media.recordings import noise, write_recording
 Result = tuple[object, ...]
 """The output of a request: audio, or segments."""
 
-LATE = [1, 20, *soak_only(0, 2, 3, 5, 9)]
+LATE = [20, *deep_only(1), *soak_only(0, 2, 3, 5, 9)]
 SPOILED = [1, 4, *soak_only(2, 3, 6, 9, 14)]
 
 TEXTS = {"first": "One two three.", "second": "Four."}

@@ -13,7 +13,7 @@ from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.tests.support.engines.late_errors import LateError
-from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.schedules import deep_only, soak_only
 from greenroom.tests.support.engines.text_engines import Driver, expected
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import words
@@ -21,7 +21,7 @@ from greenroom.tests.support.texts.prompts import words
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
 Cached = Literal["none", "memory", "disk"]
-LATE = [0, 1, 2, 3, 5, 9, *soak_only(4, 6, 7, 8, *range(10, 21))]
+LATE = [0, 2, 9, *deep_only(1, 3, 5), *soak_only(4, 6, 7, 8, *range(10, 21))]
 
 FIRST = words(300, 1)
 SECOND = words(60, 2)

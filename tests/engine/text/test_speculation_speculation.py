@@ -88,6 +88,7 @@ def test_greedy_answers_are_mlx_lms(tiny_model: TinyModel, kind: str) -> None:
     assert 20 < usage.accepted < min(100, usage.drafted)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "parameters",
     [
@@ -108,6 +109,7 @@ def test_sampled_answers_stay_the_same(tiny_model: TinyModel, parameters: Genera
     assert finished(driver, request).usage.accepted > 10
 
 
+@pytest.mark.deep
 def test_sequences_that_depend_on_every_token_decode_as_ever(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     parameters = attrs.evolve(FEW, frequency_penalty=0.5)
@@ -164,6 +166,7 @@ def test_a_stop_token_ends_the_answer_wherever_it_stands_in_a_run(
     assert last.usage.accepted > 0
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("length", [33, *rarely(20, 47, 60)])
 def test_a_stop_string_ends_the_answer_and_what_is_kept_is_right(tiny_model: TinyModel, length: int) -> None:
     folder = tiny_model("qwen3")
@@ -185,6 +188,7 @@ def test_a_stop_string_ends_the_answer_and_what_is_kept_is_right(tiny_model: Tin
     assert driver.tokens[1] == expected(folder, said, 40)
 
 
+@pytest.mark.deep
 def test_a_conversation_goes_on_from_what_an_answer_left(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, prefix_cache=PrefixCache(2**24), speculation=lookup())
@@ -219,6 +223,7 @@ def test_a_newcomer_ends_speculation_at_once(tiny_model: TinyModel, at: int) -> 
     assert finished(driver, first).usage.accepted > 10
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("at", [22, *rarely(20, 21, 23, 24)])
 def test_a_cancelled_sequence_leaves_others_and_the_cache_alone(tiny_model: TinyModel, at: int) -> None:
     folder = tiny_model("qwen3")
@@ -236,6 +241,7 @@ def test_a_cancelled_sequence_leaves_others_and_the_cache_alone(tiny_model: Tiny
     assert driver.tokens[1] == expected(folder, said, 40)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["gemma3", *rarely("lfm2")])
 def test_caches_that_cannot_be_trimmed_decode_as_ever(tiny_model: TinyModel, kind: str) -> None:
     folder = tiny_model(kind)

@@ -100,6 +100,7 @@ async def cached_bytes(served: Served) -> int:
     return found[0]
 
 
+@pytest.mark.deep
 async def test_titles_between_two_turns_leave_the_session_in_a_cache_of_little_more(
     settings: Settings,
 ) -> None:

@@ -91,6 +91,7 @@ def test_facts_come_from_a_models_description() -> None:
     assert facts_of("http://a", "k", {"id": "a"}).tokens > 0
 
 
+@pytest.mark.deep
 def test_a_client_gets_a_server_for_its_time_and_its_status_is_passed_on(tmp_path: Path) -> None:
     program = tmp_path / "bin" / "llm"
     program.parent.mkdir()

@@ -100,6 +100,7 @@ def run(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["signed", "self-signed"])
 def test_a_client_trusts_the_server_by_the_name_that_its_certificate_has(tmp_path: Path, kind: str) -> None:
     if kind == "signed":

@@ -47,6 +47,7 @@ def test_chat_at_a_terminal_takes_turns_and_stops_an_answer_at_ctrl_c(
         assert terminal.end() == 0
 
 
+@pytest.mark.deep
 def test_chat_shows_images(tiny_model: TinyModel, tmp_path: Path) -> None:
     photo, other = tmp_path / "photo.png", tmp_path / "other.jpg"
     photo.write_bytes(pictures.photo(64, 64, "PNG"))
@@ -92,6 +93,7 @@ def test_chat_reads_text_from_stdin() -> None:
         assert len(refused.stderr.splitlines()) == 1
 
 
+@pytest.mark.deep
 def test_at_a_terminal_an_image_is_shown_with_the_next_line(tiny_model: TinyModel, tmp_path: Path) -> None:
     photo = tmp_path / "my photo.png"
     photo.write_bytes(pictures.photo(64, 64, "PNG"))
@@ -121,6 +123,7 @@ def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(
         assert terminal.modes_at_end == usual
 
 
+@pytest.mark.deep
 def test_a_terminal_obeys_nothing_that_a_model_writes() -> None:
     hostile = "\x1b]52;c;cHduZWQ=\x07\x1b[2J\x9b2J\x00"
     spelled = "\\x1b]52;c;cHduZWQ=\\x07\\x1b[2J\\x9b2J\\x00"

@@ -40,6 +40,7 @@ def hub(
         yield asked
 
 
+@pytest.mark.deep
 def test_a_server_downloads_before_it_listens_and_says_how_much(
     cache: Path, hub: list[HubRequest], tiny_model: TinyModel
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pytest
 
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
@@ -12,6 +13,7 @@ from greenroom.tests.support.servers.server_processes import FULL_DISK, run_gree
 from greenroom.tests.support.texts.random_texts import random_texts
 
 
+@pytest.mark.deep
 def test_every_line_gets_its_vector(tiny_encoder: TinyEncoder) -> None:
     folder = tiny_encoder("bert")
     texts = random_texts(1_100, longest=3)  # more than the command embeds at once

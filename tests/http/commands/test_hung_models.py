@@ -42,6 +42,7 @@ def check_ended_by(number: signal.Signals, process: subprocess.Popen[str], folde
     assert not list((folder / "out").iterdir())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("command", ["speak"])
 def test_a_signal_ends_a_command_and_its_file(arguments: list[str], tmp_path: Path) -> None:
     with hanging("step", *arguments) as process:

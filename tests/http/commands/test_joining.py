@@ -124,6 +124,7 @@ def run_bytes(*arguments: str) -> tuple[int, bytes, bytes]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.deep
 def test_a_model_that_no_server_has_is_loaded_here_and_a_line_says_so(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:
@@ -208,6 +209,7 @@ def test_a_server_that_does_not_answer_is_passed_over(tiny_model: TinyModel) -> 
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.deep
 def test_a_server_that_dies_amid_an_answer_is_one_line_and_exit_1(tiny_model: TinyModel) -> None:
     folder = str(tiny_model("qwen3"))
     slow = failing("nothing", "nobody", pace=0.05)
@@ -247,6 +249,7 @@ def place(request: pytest.FixtureRequest, tiny_model: TinyModel) -> Iterator[tup
         yield ("chat", folder, "--local", "--max-context", "128")
 
 
+@pytest.mark.deep
 def test_a_chat_uses_the_whole_context_and_then_drops_its_oldest_turns_with_a_word(
     place: tuple[str, ...],
 ) -> None:

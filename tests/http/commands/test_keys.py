@@ -31,6 +31,7 @@ def becomes(address: str, secret: str, status: int) -> float:
     return time.monotonic() - began
 
 
+@pytest.mark.deep
 def test_keys_of_another_process_lock_open_and_end_on_a_running_server(tmp_path: Path) -> None:
     database = ("--db", str(tmp_path / "db"))
     with serving(*database) as server:

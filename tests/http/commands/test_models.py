@@ -109,6 +109,7 @@ def started() -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
+@pytest.mark.deep
 def test_a_killed_pull_is_resumed_by_the_next(cache: Path, hub: Hub) -> None:
     hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(4 * MB, "hold")
     with started() as killed:

@@ -24,6 +24,7 @@ TOOL = {
 }
 
 
+@pytest.mark.deep
 def test_a_server_reads_the_calls_that_a_probe_has_found(tmp_path: Path) -> None:
     folder = str(make_calling_model(CallingModel("strayed", "qwen", "qwen3", "llama_xml"), tmp_path))
     database = str(tmp_path / "db")

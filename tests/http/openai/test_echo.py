@@ -115,6 +115,7 @@ async def test_only_the_prompt_may_be_wanted(settings: Settings) -> None:
                 await complete(short, [300] * 64, echo=True, max_tokens=1)
 
 
+@pytest.mark.deep
 async def test_prompts_of_tokens_and_several_answers_are_echoed(settings: Settings) -> None:
     async with serving(settings) as served:
         ids = await ids_of(served, TEXT)

@@ -120,6 +120,7 @@ async def test_what_fails_after_the_headers_is_an_event(settings: Settings) -> N
         assert failed.value.code == "load_failed"
 
 
+@pytest.mark.deep
 async def test_a_crash_ends_its_own_streams_only_and_the_next_request_works(settings: Settings) -> None:
     faults = Faults()
     async with serving(settings, engines=FaultyEngines(settings, faults)) as served:

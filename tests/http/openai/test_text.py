@@ -156,6 +156,7 @@ async def test_penalties_biases_and_what_others_added_are_honoured(settings: Set
             assert kept.usage.completion_tokens == tokens
 
 
+@pytest.mark.deep
 async def test_a_stream_reports_how_much_of_its_prompt_is_computed(tiny_model: TinyModel) -> None:
     words = [f"word{number} " for number in range(300)]
     options = {"extra_body": {"return_progress": True}, "max_tokens": 1}

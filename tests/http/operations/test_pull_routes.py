@@ -183,6 +183,7 @@ async def test_a_model_pulled_without_a_probe_gets_none(
         assert [each["capabilities"]["probed"] for each in listed if each["id"] == "org/bert"] == [False]
 
 
+@pytest.mark.deep
 async def test_a_waiting_request_and_the_pool_hear_of_a_download(
     cache: Path, hub: Hub, settings: Settings
 ) -> None:
@@ -316,7 +317,7 @@ async def test_a_pulled_model_is_probed_if_it_fits(
         assert "model not probed" not in [line["event"] for line in logs]
 
 
-@pytest.mark.parametrize("moment", ["at once", "loading", "ready"])
+@pytest.mark.parametrize("moment", ["at once", "loading", pytest.param("ready", marks=pytest.mark.deep)])
 async def test_the_probe_of_a_pulled_model_gives_way_to_its_deletion(
     cache: Path, hub: Hub, settings: Settings, moment: str
 ) -> None:

@@ -195,7 +195,7 @@ async def hanging(settings: Settings, tokens: int = 1000) -> AsyncIterator[tuple
             faults.release.set()
 
 
-@pytest.mark.parametrize("how", ["hang up", "close"])
+@pytest.mark.parametrize("how", ["hang up", pytest.param("close", marks=pytest.mark.deep)])
 async def test_whoever_leaves_ends_the_generation(settings: Settings, how: str) -> None:
     with structlog.testing.capture_logs() as logs:
         async with hanging(settings) as (served, socket, faults):

@@ -120,6 +120,7 @@ async def test_a_failed_turn_forgets_what_it_went_on_from(settings: Settings) ->
             assert await error(socket, LOCAL, previous_response_id=kept["id"], input="two") == NOT_FOUND
 
 
+@pytest.mark.deep
 async def test_a_compacted_conversation_begins_a_new_chain(settings: Settings) -> None:
     said = [{"role": "user", "content": "one two"}, {"role": "assistant", "content": "three"}]
     short = attrs.evolve(settings, max_context=1_024)  # so is the summary

@@ -73,6 +73,7 @@ def test_the_first_frame_is_handed_over_before_the_next_is_waited_for(
     assert first + sum(later) == 87 * FRAME_SAMPLES
 
 
+@pytest.mark.deep
 def test_voices_differ_and_a_voice_is_read_once(engine: SpeechEngine, tiny_pocket: Path) -> None:
     heard = []
     for voice in ("alba", "default", "ALBA"):
@@ -146,6 +147,7 @@ def test_what_a_crash_need_not_concern_is_what_nothing_was_spoken_of(tiny_pocket
     engine.close()
 
 
+@pytest.mark.deep
 def test_another_key_of_the_same_address_is_no_other_client(engine: SpeechEngine, tiny_pocket: Path) -> None:
     for name, client in (("first", "a#key"), ("second", "a#made up"), ("other", "b")):
         submit(engine, tiny_pocket, name, "Hi.", client=client)
@@ -240,6 +242,7 @@ def test_a_library_that_a_voice_needs_is_named(
     engine.close()
 
 
+@pytest.mark.deep
 def test_memory_is_charged_while_there_is_speech(tiny_pocket: Path) -> None:
     account = MemoryAccount(64 << 20)
     engine = open_engine(tiny_pocket, account)

@@ -29,6 +29,7 @@ def long(tmp_path: Path) -> Path:
     return write_recording(tmp_path / "long.flac", noise(65), "flac")
 
 
+@pytest.mark.deep
 def test_a_short_recording_is_not_held_up_by_a_long_one(
     english: Transcriber, short: Path, long: Path
 ) -> None:

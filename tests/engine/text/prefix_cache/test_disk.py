@@ -123,6 +123,7 @@ def test_a_broken_file_costs_its_part_only(tiny_model: TinyModel, tmp_path: Path
     assert intact.exists()
 
 
+@pytest.mark.deep
 def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -> None:
     """Neither a scan of the folder nor an eviction removes foreign files."""
     outside = tmp_path / "outside"

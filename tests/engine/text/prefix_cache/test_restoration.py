@@ -54,7 +54,7 @@ def calm(driver: Driver) -> int:
     return index
 
 
-@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("on_disk", [*deep_only(False), True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbors_decode_between_slices(
     tiny_model: TinyModel, tmp_path: Path, kind: str, on_disk: bool
@@ -250,6 +250,7 @@ def test_a_disk_that_answers_too_late_is_not_waited_for(
     driver.engine.close()
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_long_prompt_is_inserted_in_parts(
     tiny_model: TinyModel, kind: str, monkeypatch: pytest.MonkeyPatch

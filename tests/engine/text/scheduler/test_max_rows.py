@@ -137,6 +137,7 @@ def test_answers_that_made_way_are_the_same_afterwards(tiny_model: TinyModel) ->
     assert shared.tokens == unbounded.tokens
 
 
+@pytest.mark.deep
 def test_each_of_three_clients_gets_its_third_and_nobody_makes_way_for_who_holds_as_much(
     tiny_model: TinyModel,
 ) -> None:

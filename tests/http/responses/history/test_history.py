@@ -154,6 +154,7 @@ async def test_a_conversation_branches_at_any_of_its_turns(settings: Settings) -
         assert await tokens(served, QUESTION, conversation=made.id) == whole
 
 
+@pytest.mark.deep
 async def test_a_response_may_be_named_beside_its_conversation(settings: Settings) -> None:
     async with serving(settings) as served:
         made = await ask(served, lambda client: client.conversations.create(items=FIRST))
