@@ -51,7 +51,7 @@ def test_a_documented_prompt_gets_the_documented_answer(answer: Answer, prompt: 
     assert answer(prompt) == prompt.expected
 
 
-@pytest.mark.deep
+@pytest.mark.soak
 @pytest.mark.parametrize("kind", HELD_OUT)
 def test_the_card_states_how_often_unseen_prompts_are_answered_right(answer: Answer, kind: str) -> None:
     row = re.search(rf"^\| {re.escape(kind)} \| (\d+) of (\d+) \|$", CARD, re.MULTILINE)

@@ -185,7 +185,7 @@ async def test_a_client_that_does_not_shake_hands_is_closed(
     assert served.server.loop.connections <= 1
 
 
-@pytest.mark.deep
+@pytest.mark.soak
 def test_a_hang_up_amid_the_handshake_is_no_crash(authority: trustme.CA, tmp_path: Path) -> None:
     certificate, key = write_certificate(authority, tmp_path)
     hello = ssl.MemoryBIO()
@@ -206,7 +206,7 @@ def test_a_hang_up_amid_the_handshake_is_no_crash(authority: trustme.CA, tmp_pat
         assert [line for line in server.log if line["level"] == "error"] == []
 
 
-@pytest.mark.deep
+@pytest.mark.soak
 def test_a_renewed_certificate_is_read_at_a_hang_up_and_a_broken_one_changes_nothing(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
@@ -233,7 +233,7 @@ def test_a_renewed_certificate_is_read_at_a_hang_up_and_a_broken_one_changes_not
         assert presented() == second
 
 
-@pytest.mark.deep
+@pytest.mark.soak
 def test_commands_join_a_server_under_a_certificate_that_nobody_knows(
     authority: trustme.CA, tmp_path: Path
 ) -> None:
