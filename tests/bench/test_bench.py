@@ -262,7 +262,7 @@ def test_the_command_says_in_one_line_what_is_wrong() -> None:
         assert (done.returncode, len(done.stderr.splitlines()), done.stdout) == (status, 1, ""), done.stderr
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_bench_measures_a_model_against_the_bare_loops(tiny_model: TinyModel) -> None:
     plan = ("--concurrency", "2", "--tokens", "6", "--prompt-words", "4", "--repeats", "2", "--json")
     done = run_bench(str(tiny_model("qwen3")), *plan)
@@ -277,7 +277,7 @@ def test_bench_measures_a_model_against_the_bare_loops(tiny_model: TinyModel) ->
     assert {"cpu_beyond_batch_generator", "cpu_beyond_bare_loop"} <= set(figures)
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_bench_says_why_a_model_cannot_be_served() -> None:
     done = run_bench("./nowhere")
     assert done.returncode == 1

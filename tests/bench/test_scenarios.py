@@ -96,7 +96,7 @@ async def test_a_long_prompt_has_the_length_and_the_company_that_was_asked_for(t
     assert sample.values["longest"] >= sample.values["prefilling_p99"]
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 async def test_a_repeated_system_prompt_and_a_grown_conversation_are_remembered(
     tiny_model: TinyModel,
 ) -> None:
@@ -242,7 +242,7 @@ async def test_two_servers_get_the_same_prompts_in_turns() -> None:
     assert len(set(prompts)) == 4
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "scenarios", [("long-prompt",), pytest.param(SCENARIOS, marks=pytest.mark.soak)], ids=["one", "all"]
 )
@@ -266,7 +266,6 @@ def test_the_command_measures_a_model(scenarios: Sequence[str], tiny_model: Tiny
         assert all(len(figure["runs"]) == 1 for figure in result["figures"].values())
 
 
-@pytest.mark.soak
 @pytest.mark.soak
 def test_the_script_of_further_scenarios_measures_a_model(tiny_model: TinyModel) -> None:
     sizes = "--long-tokens 150 --turns 1 --tokens 4 --prompt-words 4 --repeats 1 --json"

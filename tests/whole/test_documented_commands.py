@@ -230,7 +230,7 @@ def test_every_documented_server_starts(machine: Machine) -> None:
             assert httpx2.get(f"{server.address}/livez", timeout=600).status_code == 200
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_everything_else_on_the_pages_runs(machine: Machine) -> None:
     models = "my/embedder my/reranker my/voice my/whisper"
     with machine.serving(f"greenroom serve ~/models/Qwen3-4B-4bit {models}") as [server]:
