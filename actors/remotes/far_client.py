@@ -139,19 +139,12 @@ class FarClient:
         return client.build_request("POST", url, headers=further, data=dict(call.body), files=parts)
 
     def _headers(self, key: str | None) -> dict[str, str]:
-        headers = {"accept-encoding": "identity", "user-agent": "greenroom", HOP: "1"}
-        if key is not None and self._remote.api == "anthropic":
-            headers["x-api-key"] = key
-        elif key is not None:
-            headers["authorization"] = f"Bearer {key}"
-        if self._remote.api == "anthropic":
-            headers["anthropic-version"] = VERSION
-        return headers
+        return headers_of(self._remote, key)
 
     async def _open(self) -> httpx2.AsyncClient:
         async with self._opening:
             if self._client is None:
-                context = await trio.to_thread.run_sync(_context, self._remote.ca_file)
+                context = await trio.to_thread.run_sync(tls_context, self._remote.ca_file)
                 timeout = httpx2.Timeout(None, connect=self._remote.connect_timeout)
                 # What the environment says of proxies and passwords would send requests elsewhere.
                 self._client = httpx2.AsyncClient(verify=context, timeout=timeout, trust_env=False)
@@ -273,6 +266,18 @@ class FarClient:
         return bytes(body)
 
 
+def headers_of(remote: Remote, key: str | None) -> dict[str, str]:
+    """Return the headers of every request to a remote."""
+    headers = {"accept-encoding": "identity", "user-agent": "greenroom", HOP: "1"}
+    if key is not None and remote.api == "anthropic":
+        headers["x-api-key"] = key
+    elif key is not None:
+        headers["authorization"] = f"Bearer {key}"
+    if remote.api == "anthropic":
+        headers["anthropic-version"] = VERSION
+    return headers
+
+
 class _Sent:
     """A response to a request, closed at the end; failures of the transport become those of the remote."""
 
@@ -388,7 +393,8 @@ def _retry_after(response: httpx2.Response) -> float | None:
     )
 
 
-def _context(ca_file: str | None) -> ssl.SSLContext:
+def tls_context(ca_file: str | None) -> ssl.SSLContext:
+    """Return a context with the certificates of a file, else with the usual ones; it reads the disk."""
     if ca_file is None:
         return httpx2.create_ssl_context()
     return ssl.create_default_context(cafile=str(Path(ca_file).expanduser()))

@@ -138,6 +138,7 @@ class FarServer:
             self.failures,
             self.bytes_sent,
             self.bytes_received,
+            tuple(f"{self.name}/{name}" for name, model in (self.models or {}).items() if model.loaded),
         )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import platform
 import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing
+from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import Any
@@ -79,6 +82,7 @@ def _checks(settings: Settings, local: LocalModels) -> Iterator[tuple[str, Calla
     yield "folders", lambda: check_folders(settings, hub_cache)
     yield "ports", lambda: check_ports(settings)
     yield "settings", lambda: _check_settings(settings, local)
+    yield "remotes", lambda: check_remotes(settings)
     yield "models", lambda: check_models(local.describe(settings), settings.models, hub_cache)
 
 
@@ -282,6 +286,46 @@ def check_ports(settings: Settings) -> Iterator[Finding]:
             yield from _ask(address, bound, settings)
         else:
             yield Finding("port", f"{address} cannot be bound: {error.strerror or error}", wrong=True)
+
+
+MOST_SECONDS_OFF = 60.0
+"""Seconds by which the clock of a remote may differ, before the doctor tells it."""
+
+
+def check_remotes(settings: Settings) -> Iterator[Finding]:
+    """Yield for each remote whether it is reached, takes the key, and has models that the settings list."""
+    import httpx2
+
+    from greenroom.actors.remotes.far_client import headers_of, tls_context
+    from greenroom.actors.remotes.far_models import read_list
+
+    for name, remote in settings.remote_servers.items():
+        try:
+            with httpx2.Client(
+                verify=tls_context(remote.ca_file), timeout=remote.connect_timeout, trust_env=False
+            ) as client:
+                answer = client.get(f"{remote.base}/models", headers=headers_of(remote, remote.key()))
+            models = [model.name for model in read_list(remote, answer.json())] if answer.is_success else []
+        except (OSError, ValueError, RecursionError, httpx2.HTTPError) as error:
+            told = "it answers with no JSON" if isinstance(error, json.JSONDecodeError) else str(error)
+            yield Finding("remote", f"{name}, {remote.root}: {told[:300]}", wrong=True)
+            continue
+        if not answer.is_success:
+            refuses = answer.status_code in (401, 403)
+            what = f"{'it refuses the key' if refuses else 'no list of models'} (status {answer.status_code})"
+            yield Finding("remote", f"{name}, {remote.root}: {what}", wrong=True)
+            continue
+        yield Finding("remote", f"{name}, {remote.root}: {len(models)} models", wrong=not models)
+        seconds = _seconds_off(answer.headers.get("date", ""))
+        if seconds > MOST_SECONDS_OFF:
+            yield Finding("remote", f"{name}: its clock and this machine's differ by {seconds:.0f} s")
+
+
+def _seconds_off(date: str) -> float:
+    try:
+        return abs(parsedate_to_datetime(date).timestamp() - time.time())
+    except (ValueError, TypeError):
+        return 0.0
 
 
 def _bind(address: ListenAddress) -> OSError | None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MODEL_COLUMNS = ("model", "state", "size", "running", "waiting", "stays")
 SERVER_COLUMNS = ("mcp server", "state", "tools", "calls", "failed", "error")
+REMOTE_COLUMNS = ("remote", "state", "models", "running", "requests", "failed", "problem")
 REQUEST_COLUMNS = ("request", "model", "stage", "prompt", "cached", "generated", "seconds")
 
 
@@ -35,8 +36,9 @@ REQUEST_COLUMNS = ("request", "model", "stage", "prompt", "cached", "generated",
     help="Seconds between two updates of `--watch`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each update.")
+@click.option("--all", "with_far", is_flag=True, help="List the models of remotes, too.")
 @url_option
-def command(watch: bool, interval: int, as_json: bool, url: str) -> None:
+def command(watch: bool, interval: int, as_json: bool, with_far: bool, url: str) -> None:
     """List the models in the memory of a running server, and its requests.
 
     In a pipe each model and each answer is a line with tabs; a blank line ends each update of `--watch`.
@@ -47,7 +49,7 @@ def command(watch: bool, interval: int, as_json: bool, url: str) -> None:
       greenroom ps --watch --url http://localhost:9000
     """
     client = AdminClient(url)
-    looks = _looks(client, interval if watch else None)
+    looks = _looks(client, interval if watch else None, with_far=with_far)
     if as_json:
         for look in looks:
             click.echo(json.dumps(look))
@@ -57,18 +59,22 @@ def command(watch: bool, interval: int, as_json: bool, url: str) -> None:
                 *_model_rows(look["models"]),
                 *_request_rows(look["requests"]),
                 *_server_rows(look["mcp"]),
+                *_remote_rows(look["remotes"]),
             )
             click.echo("".join("\t".join(row) + "\n" for row in rows), nl=watch)
     else:
         _show(looks, live=watch)
 
 
-def _looks(client: AdminClient, interval: int | None) -> Iterator[dict[str, Any]]:
+def _looks(client: AdminClient, interval: int | None, *, with_far: bool = False) -> Iterator[dict[str, Any]]:
     """Yield the server's models and requests: once, or again and again if there is an interval in seconds."""
     while True:
         models, requests = client.get("/admin/models"), client.get("/admin/requests")
-        servers = client.get("/admin/status").get("mcp", ())
-        yield {"models": models["models"], "requests": requests["requests"], "mcp": servers}
+        status = client.get("/admin/status")
+        remotes = status.get("remotes", ())
+        used = [*models["models"], *(_far_models(remotes, models["models"]) if with_far else ())]
+        servers = {"mcp": status.get("mcp", ()), "remotes": remotes}
+        yield {"models": used, "requests": requests["requests"], **servers}
         if interval is None:
             return
         time.sleep(interval)
@@ -104,6 +110,7 @@ def tables(look: dict[str, Any]) -> Group:
         for columns, rows, given in (
             (REQUEST_COLUMNS, _request_rows(look["requests"]), look["requests"]),
             (SERVER_COLUMNS, _server_rows(look["mcp"]), look["mcp"]),
+            (REMOTE_COLUMNS, _remote_rows(look.get("remotes", ())), look.get("remotes", ())),
         )
         if given
     ]
@@ -124,6 +131,24 @@ def _server_rows(servers: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]
     for server in servers:
         counts = (str(number) for number in (len(server["tools"]), server["calls"], server["failures"]))
         yield for_line(server["label"]), server["state"], *counts, for_line(server["error"])
+
+
+def _remote_rows(remotes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
+    for remote in remotes:
+        counts = len(remote["models"]), remote["running"], remote["requests"], remote["failures"]
+        yield remote["name"], remote["breaker"], *map(str, counts), for_line(remote["problem"])
+
+
+def _far_models(
+    remotes: Iterable[dict[str, Any]], used: Iterable[dict[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the models of remotes that were not requested here, as `GET /admin/models` has the others."""
+    known = {model["id"] for model in used}
+    figures = {"bytes": 0, "running": 0, "waiting": 0, "pinned": False, "expires_at": None}
+    for remote in remotes:
+        for name in remote["models"]:
+            if name not in known:
+                yield {"id": name, "state": "ready" if name in remote["loaded"] else "idle", **figures}
 
 
 def _stays(model: dict[str, Any]) -> str:

@@ -84,6 +84,7 @@ def status_routes(services: RouteServices) -> Blueprint:
             audit=refs.audit is not None,
             inspector=refs.inspector is not None,
             mcp=tools.sessions,
+            remotes=pool.remotes,
         )
         return json_response(attrs.asdict(answer))
 

@@ -280,7 +280,7 @@ class RemoteStatus:
         url: Its address, without routes.
         breaker: State of its circuit breaker: `closed`, `open` or `half_open`.
         problem: Reason why it is not asked, or why its last list did not come; empty if there is none.
-        models: Names here of the models of its last list.
+        models: Names here of the models of its last list; `loaded`, those that are known to be in memory.
         running: Number of requests that run there.
         requests: Number of requests that were sent; `failures`, those that it failed.
         bytes_sent: Bytes of bodies that have left this machine.
@@ -297,3 +297,4 @@ class RemoteStatus:
     failures: int
     bytes_sent: int
     bytes_received: int
+    loaded: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
+from greenroom.schemas.events.statistics import RemoteStatus
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.pool_protocol import LoadOutcome, RequestState
 from greenroom.schemas.protocols.tools_protocol import SessionStatus
@@ -50,6 +51,7 @@ class ServerStatus:
     audit: bool
     inspector: bool
     mcp: tuple[SessionStatus, ...] = ()
+    remotes: tuple[RemoteStatus, ...] = ()
 
 
 @attrs.frozen

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,11 +12,16 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+from rich.console import Console
 
+from greenroom.http.commands.doctor import check_remotes
+from greenroom.http.commands.operate import _far_models, tables
 from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.hostile import sounds
+from greenroom.tests.support.servers.far_servers import Script, answering, models, standing_in
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
 from greenroom.tests.support.spoiled.spoiled_kinds import BODIES, FORMS, MAKERS, form_request
 
@@ -182,6 +189,13 @@ async def test_the_far_models_are_listed_with_where_they_live(tiny_model: Callab
         one = (await fetch(each.near.server, "GET", "/v1/models/studio/qwen3")).json()
         assert (one["owned_by"], one["type"]) == ("studio", "text")
         assert one["context_length"] > 0
+        status = (await fetch(each.near.server, "GET", "/admin/status")).json()
+        assert [remote["models"] for remote in status["remotes"]] == [["studio/qwen3"]]
+        assert next(iter(_far_models(status["remotes"], [])))["id"] == "studio/qwen3"
+        shown = io.StringIO()
+        look = {"models": [], "requests": [], "mcp": [], "remotes": status["remotes"]}
+        Console(file=shown, width=120).print(tables(look))
+        assert re.search(r"studio +closed +1 +0 +0 +0", shown.getvalue())
         # A hop is the only one: the far side's own remotes are not asked for it.
         hop = await fetch(
             each.near.server,
@@ -194,3 +208,32 @@ async def test_the_far_models_are_listed_with_where_they_live(tiny_model: Callab
         metrics = (await fetch(each.near.server, "GET", "/metrics")).body.decode()
         assert "greenroom:requests_left_total 0.0" in metrics
         assert 'greenroom:remote_state{remote="studio",state="closed"} 1.0' in metrics
+
+
+async def test_the_doctor_tells_of_each_remote_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_KEY", raising=False)
+    old = Script(
+        models("a").pieces, kind="application/json", headers={"date": "Thu, 01 Jan 2026 00:00:00 GMT"}
+    )
+    async with (
+        standing_in(answering(Script(), "a", "b")) as fine,
+        standing_in(lambda asked: old) as late,
+        standing_in(lambda asked: Script(status=401)) as locked,
+        standing_in(lambda asked: Script((b"<html>",), kind="text/html")) as page,
+    ):
+        remotes = {
+            "fine": Remote(fine.url),
+            "late": Remote(late.url),
+            "locked": Remote(locked.url),
+            "page": Remote(page.url),
+            "gone": Remote("http://127.0.0.1:9"),
+            "keyless": Remote(fine.url, key_env="NO_KEY"),
+        }
+        settings = Settings(remotes=tuple(remotes.items()))
+        found = await trio.to_thread.run_sync(lambda: [*check_remotes(settings)])
+    wrong = {each.text.partition(",")[0]: each.text for each in found if each.wrong}
+    assert wrong.keys() == {"locked", "page", "gone", "keyless"}
+    assert "refuses the key" in wrong["locked"]
+    assert "the variable NO_KEY holds no key" in wrong["keyless"]
+    assert [each.text for each in found if "clock" in each.text]
+    assert any("2 models" in each.text for each in found)
