@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
 import attrs
 import pytest
 import trio
 
+from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.pool.tickets import NOT_ANSWERED
 from greenroom.actors.remotes.anthropic_wire import messages_call
 from greenroom.actors.remotes.breaker import FAILURES
@@ -31,6 +34,7 @@ from greenroom.schemas.events.events import (
 )
 from greenroom.schemas.messages.requests import ChatInput
 from greenroom.schemas.problems import Problem
+from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import chat, eventually
@@ -39,9 +43,11 @@ from greenroom.tests.support.servers.far_servers import (
     FAULTS,
     HEADS,
     STREAMS,
+    Asked,
     Script,
     StandIn,
     answering,
+    models,
     standing_in,
 )
 
@@ -248,3 +254,43 @@ async def test_nothing_leaves_that_must_not(monkeypatch: pytest.MonkeyPatch) -> 
     async with house(script, local_only=True) as each:
         assert problem_of(await events_of(each.system, "far/big")).code == "model_not_found"
         assert each.far.asked == []
+
+
+@pytest.mark.deep
+async def test_no_request_is_lost_over_a_remote_that_comes_and_goes() -> None:
+    chance = Random(42)
+    pieces = STREAMS["openai"]
+    broken = [*HEADS.values(), *(Script(fault) for fault in FAULTS.values() if None not in fault)]
+    broken += [Script((*pieces[:3], *fault)) for fault in FAULTS.values() if None not in fault]
+    endings: Counter[str] = Counter()
+
+    def answer(asked: Asked) -> Script:
+        listing = asked.method == "GET"
+        return (
+            models("big") if listing else chance.choice(broken) if chance.random() < 0.3 else Script(pieces)
+        )
+
+    async with two_remotes("openai") as (system, far, _):
+        far.answer = answer
+
+        async def ask(number: int) -> None:
+            name = "smart" if number % 3 else "far/big"
+            _, text, end = told(await events_of(system, name, id=f"r{number}"))
+            if isinstance(end, Finished):
+                assert text == "Hello"
+                endings["answered"] += 1
+            else:
+                assert isinstance(end, Failed)
+                assert end.problem.code in NOT_ANSWERED
+                assert "SECRET" not in end.problem.detail
+                endings[end.problem.code] += 1
+
+        for first in range(0, 1_000, 50):
+            async with trio.open_nursery() as nursery:
+                for number in range(first, first + 50):
+                    nursery.start_soon(ask, number)
+        assert endings.total() == 1_000
+        assert endings["answered"] > 300
+        await eventually(lambda: _is_free(system))
+        status = await ask_actor(system.pool, DescribePool(), PoolStatus)
+        assert [(model.leases, model.queue) for model in status.models] == [(0, 0)] * len(status.models)
