@@ -19,11 +19,18 @@ _FEWEST_ROWS = 8
 """Rows from which it pays to unpack a matrix; a decode step of fewer streams leaves it packed."""
 _MOST_NUMBERS = 1 << 26
 """Numbers of the largest matrix that is unpacked: it takes 256 MB meanwhile."""
+_LEAST_CHUNK = 32
+"""Tokens of a prompt that take no longer than four that are multiplied without it."""
+
+
+def least_chunk() -> int:
+    """Return the fewest tokens of a prompt that are worth a pass; 0 without OpenBLAS."""
+    return _LEAST_CHUNK if computes_on_cpu() and prefer_openblas() else 0
 
 
 def multiply_by_openblas(model: Any) -> None:
     """Let the linear layers of a model on the CPU multiply many rows by OpenBLAS, if it is there."""
-    if not (computes_on_cpu() and prefer_openblas()):
+    if not least_chunk():
         return
     for _, layer in model.named_modules():
         faster = _FASTER.get(type(layer))

@@ -15,6 +15,7 @@ from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.invariance_check import ROWS, TOKENS
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
+from greenroom.engine.loading.openblas import least_chunk
 from greenroom.engine.lora.loaded_adapters import LoadedAdapters
 from greenroom.engine.resources.account import Share
 from greenroom.engine.resources.device_errors import synchronize_streams
@@ -318,13 +319,14 @@ def open_text_engine(
     folder, settings, is_abandoned = load.folder, load.settings, load.is_abandoned
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     log.info("thinking", **adapter.thinking.describe())
-    prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=settings.min_prefill_chunk)
     on_host = open_host_tier(load.account.held, folder, settings)
     with load.open_share() as (share, charge):
         unproved: list[BackgroundCheck] = []
         model = load_model(
             folder, settings, load.progress, is_abandoned, charge, unproved.append, load_lazily
         )
+        least = max(settings.min_prefill_chunk, least_chunk())
+        prefill_policy = PrefillPolicy(max_stall=settings.max_stall, min_chunk=least)
         prefix_cache = None
         if settings.prefix_cache_bytes:
             on_disk = settings.prefix_cache_dir is not None
