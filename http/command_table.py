@@ -17,6 +17,7 @@ COMMANDS = {
     "pin": "Keep a model of a running server in memory.",
     "unpin": "Let a pinned model of a running server be unloaded again.",
     "cancel": "Cancel a request of a running server.",
+    "adapters": "List, load and unload the LoRA adapters of a running server.",
     "inspect": "Show the last requests of a server, with their prompts and answers.",
     "audit": "List the requests that a server has answered, refused or lost.",
     "usage": "Sum up the requests and tokens of each key and day.",

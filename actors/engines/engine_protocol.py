@@ -96,6 +96,14 @@ class SuspendableEngine(Engine[PreparedT], Protocol):
         """
 
 
+@runtime_checkable
+class AdaptingEngine(Protocol):
+    """An engine that applies LoRA adapters to its model."""
+
+    def drop_adapter(self, folder: str) -> None:
+        """Release the adapters of a folder, each once no row applies it any longer."""
+
+
 class PromptAdapter(Protocol):
     """The part of an adapter that needs no weights (`greenroom.engine.adapters`)."""
 

@@ -34,6 +34,7 @@ class _Basis:
     probed: ProbedCapabilities | None
     measured: WorkingSpace | None
     limits: Limits
+    refused: Problem | None = None
 
     def is_same(self, other: _Basis) -> bool:
         """Return whether a description still holds; quick, since lists ask for each of their models."""
@@ -41,7 +42,7 @@ class _Basis:
             self.entry == other.entry and self.entry.stamp == other.entry.stamp
         )
         found = self.probed is other.probed and self.measured is other.measured
-        return entries and found and self.limits == other.limits
+        return entries and found and (self.limits, self.refused) == (other.limits, other.refused)
 
 
 @attrs.frozen
@@ -114,7 +115,8 @@ class ModelList:
 
     def _describe(self, name: str, entry: CatalogEntry, limits: Limits) -> ModelDescription:
         measured = self._residences.measured(entry.id)
-        basis = _Basis(entry, self._probed.find(entry.id), measured, limits)
+        refused = None if entry.adapter is None else self._names.refusal(entry.adapter)
+        basis = _Basis(entry, self._probed.find(entry.id), measured, limits, refused)
         known = self._described.get(name)
         if known is not None and known.basis.is_same(basis):
             return known.description
@@ -126,11 +128,11 @@ class ModelList:
         from greenroom.engine.catalog.description import describe
         from greenroom.engine.catalog.operator import with_operators_parsers
 
-        if entry.adapter is not None and entry.adapter.problem is not None:
+        if entry.adapter is not None and (refused := self._names.refusal(entry.adapter)) is not None:
             return ModelDescription(
                 entry.name,
                 entry.created,
-                problem=entry.adapter.problem,
+                problem=refused,
                 folder=str(entry.adapter.folder),
                 model="" if entry.folder is None else entry.id,
                 is_adapter=True,
@@ -248,6 +250,7 @@ class ModelNames:
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
         self._failed: dict[str, tuple[str, float]] = {}
+        self._withdrawn: set[str] = set()
 
     def reload(self, settings: Settings) -> None:
         with self._lock:
@@ -313,6 +316,26 @@ class ModelNames:
         listed = not entry.unlisted
         return ModelName(model, found_as, defaults, listed=listed, replaceable=replaceable, adapter=applied)
 
+    def change_adapter(self, name: str, *, available: bool) -> ModelName | Problem:
+        """Let requests apply an adapter, whose folder may be new, or withdraw it; return its meaning."""
+        if available:
+            self.rescan()
+        entry = self.find(name)
+        if isinstance(entry, Problem):
+            return entry
+        if (adapter := entry.adapter) is None:
+            return adapter_not_found(name[:200], entry.id)
+        (self._withdrawn.discard if available else self._withdrawn.add)(str(adapter.folder))
+        problem = adapter.problem if available else None
+        return problem or ModelName(entry.id, adapter=AppliedAdapter(adapter.id, str(adapter.folder)))
+
+    def refusal(self, adapter: AdapterEntry) -> Problem | None:
+        """Return the reason why an adapter is refused: its files, or the operator; None if it is not."""
+        if adapter.problem is None and str(adapter.folder) in self._withdrawn:
+            detail = f"The operator has unloaded the adapter '{adapter.id}'."
+            return Problem(404, "adapter_not_found", detail, "model")
+        return adapter.problem
+
     def _adapter(
         self, model: str, named: AdapterEntry | None, asked: tuple[str, float] | None, fixed: object
     ) -> AppliedAdapter | Problem | None:
@@ -327,7 +350,7 @@ class ModelNames:
             found = catalog.adapters.find(model, str(name), paths=asked is None)
         if found is None:
             return adapter_not_found(str(name)[:200], model)
-        return found.problem or AppliedAdapter(found.id, str(found.folder), scale)
+        return self.refusal(found) or AppliedAdapter(found.id, str(found.folder), scale)
 
     def elsewhere(self, name: str) -> ModelName | None:
         """Return the meaning of a route's name, or of one of a far model; None for all other names."""

@@ -32,6 +32,7 @@ from greenroom.schemas.problems import Problem, draining, internal_error, model_
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.model_protocol import (
     Crashed,
+    DropAdapter,
     FailRequests,
     Generate,
     HungWorkerReturned,
@@ -131,7 +132,9 @@ class Model:
                 self._requests.record_prepared(preparation, result)
             case Stop():
                 self._stopping = True
-            case Open() | Reopen() | Load() | WaitForMemory() | Unload() | Trim() | FailRequests() as command:
+            case Open() | Reopen() | Load() | WaitForMemory() | Unload() | FailRequests() as command:
+                self._carry_out(command)
+            case Trim() | DropAdapter() as command:
                 self._carry_out(command)
             case report:
                 self._record(report)
@@ -184,6 +187,8 @@ class Model:
                     self._report(Unloaded())
             case Trim() if state is ModelState.READY:
                 self._worker.trim()
+            case DropAdapter() if state is ModelState.READY:
+                self._worker.put(command)
             case FailRequests(problem):
                 self._requests.fail_all(problem)
 

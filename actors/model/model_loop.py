@@ -13,7 +13,12 @@ import structlog
 
 from greenroom.actors.core.worker import JobEnd, release_memory
 from greenroom.actors.core.worker_thread import DeviceReport, Heartbeat
-from greenroom.actors.engines.engine_protocol import Engine, SuspendableEngine, SuspendedRequest
+from greenroom.actors.engines.engine_protocol import (
+    AdaptingEngine,
+    Engine,
+    SuspendableEngine,
+    SuspendedRequest,
+)
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.engine.resources.device_errors import Crash, crash_of
 from greenroom.schemas.events.events import (
@@ -32,7 +37,7 @@ from greenroom.schemas.messages.prepared_input import PreparedInput
 from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import NoRoomError, Problem, ProblemError, load_crashed, model_crashed
-from greenroom.schemas.protocols.model_protocol import LoadProgress, Trimmed
+from greenroom.schemas.protocols.model_protocol import DropAdapter, LoadProgress, Trimmed
 
 log = get_logger()
 
@@ -215,6 +220,9 @@ class ModelLoop:
                     engine.release_memory()
                 case ReleaseCaches():
                     self._report(Trimmed(self._engines.residences.release_caches(self._opened.id, engine)))
+                case DropAdapter(folder):
+                    if isinstance(engine, AdaptingEngine):
+                        engine.drop_adapter(folder)
                 case Suspend() if isinstance(engine, SuspendableEngine):
                     self._leaving = True
                 case Suspend() | Close():
@@ -308,7 +316,7 @@ class ReleaseCaches:
     """The command to release all cached data, of this model and of MLX."""
 
 
-Command = Submit | Resume | Cancel | ReleaseMemory | ReleaseCaches | Suspend | Close
+Command = Submit | Resume | Cancel | ReleaseMemory | ReleaseCaches | DropAdapter | Suspend | Close
 
 
 Events = list[tuple[str, InferenceEvent]]

@@ -100,6 +100,11 @@ class CatalogLookups:
                 return model_not_found(name)
             without = (*without, found.model)
 
+    async def change_adapter(self, name: str, *, available: bool) -> ModelName | Problem:
+        """Let requests apply an adapter, or withdraw it; return its meaning."""
+        change = partial(self._engines.names.change_adapter, name, available=available)
+        return await self._look(change, adapter=name)
+
     async def describe(self, name: str | None) -> ModelDescriptions | Problem:
         """Return the description of a model, or of all models if `name` is None."""
         found = await self._look(partial(self._engines.describe, name))

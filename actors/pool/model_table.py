@@ -42,6 +42,7 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, model_crashed, model_in_use, queue_full
 from greenroom.schemas.protocols.download_protocol import MAX_PULLS, too_many_pulls
 from greenroom.schemas.protocols.model_protocol import (
+    DropAdapter,
     FailRequests,
     LoadFailed,
     ModelReport,
@@ -201,6 +202,11 @@ class ModelTable:
         for record in self._ledger.records:
             if not record.use.ready:
                 self._fail_waiting(record, problem)
+
+    def drop_adapter(self, key: ModelKey, folder: str) -> None:
+        model = self._ledger[key].model
+        if model is not None:
+            model.send(DropAdapter(folder))
 
     def tick(self) -> None:
         """Fail requests that waited too long, and send the others their status if it has changed."""

@@ -22,6 +22,7 @@ from greenroom.actors.pool.model_record import MakeModel, PooledModel
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_events import HeldReleased
 from greenroom.actors.pool.pool_reports import (
+    AdapterFound,
     Crashed,
     Described,
     DeviceLost,
@@ -43,11 +44,13 @@ from greenroom.actors.remotes.remote_model import RemoteModel
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, draining, may_not_download
+from greenroom.schemas.problems import Problem, adapter_not_found, draining, may_not_download
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
+    AdapterChanged,
     CancelRequest,
+    ChangeAdapter,
     DescribeModel,
     DescribePool,
     Drain,
@@ -159,6 +162,8 @@ class Pool:
                 self._log.warning("model not preloaded", model=name, detail=problem.detail)
             case FoundToPreload(_, ModelName(model)) if self._draining is None:
                 self._models.preload(ModelKey(model))
+            case AdapterFound(message, reply, found):
+                self._change_adapter(message, reply, found)
             case Described(reply, Problem() as problem):
                 reply.fail(problem)
             case Described(reply, answer):
@@ -197,6 +202,8 @@ class Pool:
                 self._acquire(message, reply)
             case DescribeModel(name):
                 self._nursery.start_soon(self._describe, reply, name)
+            case ChangeAdapter():
+                self._nursery.start_soon(self._find_adapter, message, reply)
             case ListRequests() | CancelRequest() | WatchModels():
                 self._models.overview.answer(message, reply)
             case ProbeModel():  # fails by itself while the pool drains
@@ -252,6 +259,19 @@ class Pool:
 
     async def _describe(self, reply: Reply, name: str | None) -> None:
         self._control.send(Described(reply, await self._lookups.describe(name)))
+
+    async def _find_adapter(self, message: ChangeAdapter, reply: Reply) -> None:
+        found = await self._lookups.change_adapter(message.name, available=message.available)
+        self._control.send(AdapterFound(message, reply, found))
+
+    def _change_adapter(self, message: ChangeAdapter, reply: Reply, found: ModelName | Problem) -> None:
+        if isinstance(found, Problem) or found.adapter is None:
+            reply.fail(found if isinstance(found, Problem) else adapter_not_found(message.name, found.model))
+            return
+        key = ModelKey(found.model)
+        if not message.available:
+            self._models.drop_adapter(key, found.adapter.folder)
+        reply.send(AdapterChanged(found.adapter.name, key))
 
     def _start_model(self, key: ModelKey, state: ModelState) -> PooledModel:
         def report(told: ModelReport) -> None:

@@ -143,10 +143,17 @@ class TextEngine:
             speculation=self._batches.speculation_statistics(),
             token_intervals=self._outputs.intervals.snapshot(),
             phases=self._batches.timer.spent,
+            adapters=self.adapters.names(),
         )
 
     def snapshot(self) -> EngineSnapshot:
+        self.adapters.sweep()  # the last rows of a replaced one may have ended
         return self.statistics().snapshot(self._outputs.usage(), self._outputs.rows())
+
+    @discards_if_raised
+    def drop_adapter(self, folder: str) -> None:
+        """Release the adapters of a folder, each once no row applies it any longer."""
+        self.adapters.unload(folder)
 
     @discards_if_raised
     def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:

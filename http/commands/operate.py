@@ -125,6 +125,8 @@ def _model_rows(models: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         counts = str(model["running"]), str(model["waiting"])
         size = size_text(model["bytes"]) if model["bytes"] else ""
         yield for_line(model["id"]), state, size, *counts, _stays(model)
+        for adapter in model.get("adapters", ()):  # an older server lists none
+            yield for_line(f"  + {adapter}"), "adapter", "", "", "", ""
 
 
 def _server_rows(servers: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:

@@ -9,7 +9,7 @@ import attrs
 from quart import Blueprint, Response, request
 
 from greenroom.actors.core.ref import ask_actor
-from greenroom.actors.requests.generation import acquire_first
+from greenroom.actors.requests.generation import Generation, acquire_first
 from greenroom.http.answering.current_request import request_id
 from greenroom.http.answering.event_stream import progress_response
 from greenroom.http.answering.http_responses import json_response
@@ -22,9 +22,11 @@ from greenroom.http.operations.admin_server import answer_row, named_event
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.events.statistics import PhaseSeconds
 from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import findings_of
 from greenroom.schemas.models.model_description import ModelDescription
-from greenroom.schemas.problems import Problem, invalid, missing
+from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 from greenroom.schemas.protocols.download_protocol import (
     CancelPull,
     DeleteModel,
@@ -39,6 +41,8 @@ from greenroom.schemas.protocols.download_protocol import (
 )
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
+    AdapterChanged,
+    ChangeAdapter,
     DescribeModel,
     DescribePool,
     LoadPlan,
@@ -56,6 +60,10 @@ from greenroom.schemas.protocols.pool_protocol import (
 )
 from greenroom.schemas.wire.admin import (
     ADMIN,
+    AdapterRequest,
+    ChangedAdapter,
+    ListedAdapter,
+    ListedAdapters,
     LoadedModel,
     ModelRequest,
     PinnedModel,
@@ -132,7 +140,65 @@ def _used_model(status: ModelStatus) -> UsedModel:
         prefill_seconds=round(phases.prefill, 3),
         decode_seconds=round(phases.decode, 3),
         rows=tuple(map(answer_row, rows)),
+        adapters=tuple(name for name, _ in _loaded_adapters(status)),
     )
+
+
+def _loaded_adapters(status: ModelStatus) -> tuple[tuple[str, int], ...]:
+    return () if status.snapshot is None else status.snapshot.adapters
+
+
+def adapter_routes(services: RouteServices) -> Blueprint:
+    routes = loopback_blueprint("admin adapters")
+    pool = services.refs.pool
+
+    @routes.get("/admin/adapters")
+    @described("List the LoRA adapters with their bases and their bytes in memory", answer=ListedAdapters)
+    async def adapters() -> Response:
+        status = await ask_actor(pool, DescribePool(), PoolStatus)
+        loaded = {pair for model in status.models for pair in _loaded_adapters(model)}
+        known = (await ask_actor(pool, DescribeModel(None), ModelDescriptions)).models
+        listed = [
+            ListedAdapter(
+                each.id,
+                each.model or None,
+                dict(loaded).get(each.id, 0),
+                None if each.problem is None else each.problem.detail,
+            )
+            for each in known
+            if each.is_adapter
+        ]
+        return json_response(attrs.asdict(ListedAdapters(tuple(listed))))
+
+    @routes.post("/admin/adapters")
+    @described(
+        "Load a LoRA adapter and its base, also one whose folder is new; no stream stops for it",
+        body=AdapterRequest,
+        converter=ADMIN,
+        answer=ChangedAdapter,
+        problems=ANSWERED_BY_A_MODEL,
+    )
+    async def load_adapter() -> Response:
+        name = parse_model_key((await services.read_body(AdapterRequest, ADMIN)).name).model
+        changed = await ask_actor(pool, ChangeAdapter(name, available=True), AdapterChanged)
+        prompt = RawInput("a", answered=False)
+        with Generation(pool, InferenceRequest(request_id(), ModelKey(changed.name), prompt)) as loading:
+            async for event in loading:
+                if isinstance(event, Failed):
+                    raise ProblemError(event.problem)
+        return json_response(attrs.asdict(ChangedAdapter(changed.name, changed.base.model)))
+
+    @routes.delete("/admin/adapters/<path:name>")
+    @described(
+        "Unload a LoRA adapter: running rows finish on it, and no new request may name it",
+        answer=ChangedAdapter,
+        problems=(404,),
+    )
+    async def unload_adapter(name: str) -> Response:
+        changed = await ask_actor(pool, ChangeAdapter(name, available=False), AdapterChanged)
+        return json_response(attrs.asdict(ChangedAdapter(changed.name, changed.base.model)))
+
+    return routes
 
 
 def _planned_load(plan: LoadPlan, known: ModelDescription) -> PlannedLoad:

@@ -134,6 +134,7 @@ class EngineSnapshot:
     token_intervals: HistogramSnapshot | None = None
     rows: tuple[RowStatistics, ...] = ()
     phases: PhaseSeconds = PhaseSeconds()
+    adapters: tuple[tuple[str, int], ...] = ()
 
 
 @attrs.frozen
@@ -165,6 +166,7 @@ class TextEngineStatistics:
     speculation: SpeculationStatistics | None
     token_intervals: HistogramSnapshot
     phases: PhaseSeconds
+    adapters: tuple[tuple[str, int], ...] = ()
 
     def snapshot(self, usage: Usage, rows: tuple[RowStatistics, ...]) -> EngineSnapshot:
         """Return the figures for operators."""
@@ -180,6 +182,7 @@ class TextEngineStatistics:
             self.token_intervals,
             rows,
             self.phases,
+            self.adapters,
         )
 
 

@@ -121,6 +121,13 @@ class Trim:
 
 
 @attrs.frozen
+class DropAdapter:
+    """Release the adapters of a folder, each once no row applies it any longer."""
+
+    folder: str
+
+
+@attrs.frozen
 class FailRequests:
     problem: Problem
 
@@ -130,7 +137,7 @@ class Stop:
     """End the model's actor. The pool sends this only if no weights are loaded and no request waits."""
 
 
-ModelCommand = Open | Reopen | Load | WaitForMemory | Unload | Trim | FailRequests | Stop
+ModelCommand = Open | Reopen | Load | WaitForMemory | Unload | Trim | DropAdapter | FailRequests | Stop
 
 
 # Reports of a model, the pool's only source for its state

@@ -399,6 +399,25 @@ class ModelName:
 
 
 @attrs.frozen
+class ChangeAdapter:
+    """Let requests apply an adapter, whose folder may be new, or withdraw it; rows that run finish on it.
+    Reply: AdapterChanged, or Failed.
+
+    Args:
+        name: Name of the adapter: its own, or its base's with a colon and the last part of its own.
+    """
+
+    name: str
+    available: bool
+
+
+@attrs.frozen
+class AdapterChanged:
+    name: str
+    base: ModelKey
+
+
+@attrs.frozen
 class DescribeModel:
     """Describe a model from its files. Reply: ModelDescriptions.
 
@@ -465,4 +484,6 @@ class Drained:
 NamedMessage = Acquire | QueryPrompt | UnloadModel | PinModel | PlanLoad
 """Messages about a model, whose name may be an alias."""
 
-PoolMessage = NamedMessage | OperatorMessage | ProbeModel | DescribeModel | DescribePool | Drain
+PoolMessage = (
+    NamedMessage | OperatorMessage | ProbeModel | ChangeAdapter | DescribeModel | DescribePool | Drain
+)

@@ -101,6 +101,7 @@ class UsedModel:
         prefill_seconds: Seconds of its steps that computed prompts, since the start of the server.
         decode_seconds: Seconds of its steps that computed answers, likewise.
         rows: Answers that it computes, as of at most a second ago.
+        adapters: Names of its LoRA adapters in memory, likewise.
     """
 
     id: str
@@ -122,6 +123,7 @@ class UsedModel:
     prefill_seconds: float
     decode_seconds: float
     rows: tuple[AnswerRow, ...]
+    adapters: tuple[str, ...] = ()
 
 
 @attrs.frozen
@@ -287,6 +289,50 @@ class Reloaded:
     applied: tuple[str, ...]
     needs_restart: tuple[str, ...]
     reopened: tuple[str, ...]
+
+
+@attrs.frozen
+class AdapterRequest:
+    """The body of a request to load an adapter.
+
+    Args:
+        name: Name of an adapter in a `--model-dir`: its own, or its base's with a colon; never a path.
+    """
+
+    name: str
+
+
+@attrs.frozen
+class ChangedAdapter:
+    """An adapter that requests may name now, or no longer.
+
+    Args:
+        base_model: Name of its base.
+    """
+
+    id: str
+    base_model: str
+
+
+@attrs.frozen
+class ListedAdapter:
+    """An adapter of the operator's folders.
+
+    Args:
+        base_model: Name of its base; null if that is not here.
+        bytes: Bytes in memory; 0 if it is not loaded.
+        problem: Reason why it is refused; null if it is not.
+    """
+
+    id: str
+    base_model: str | None
+    bytes: int
+    problem: str | None
+
+
+@attrs.frozen
+class ListedAdapters:
+    adapters: tuple[ListedAdapter, ...]
 
 
 @attrs.frozen

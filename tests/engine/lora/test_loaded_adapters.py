@@ -297,6 +297,25 @@ def test_running_rows_finish_on_the_adapter_that_was_replaced(
     assert driver.engine.adapters.nbytes == 0
 
 
+@pytest.mark.deep
+def test_two_hundred_cycles_leave_nothing_behind(base: Path, one: Path, two: Path) -> None:
+    driver = driver_of(base)
+    driver.submit(PROMPT, 450, applied=applied(two), stop_token_ids=frozenset())
+    held = []
+    for _ in range(200):
+        driver.submit(PROMPT[:4], 1, applied=applied(one))
+        driver.step()
+        driver.step()
+        driver.engine.adapters.unload(str(one))
+        driver.engine.adapters.sweep()
+        held.append((mx.get_active_memory(), driver.engine.statistics().memory.weights))
+    driver.run()
+    driver.engine.adapters.sweep()
+    assert driver.tokens[0][:20] == alone(base, two, PROMPT, 20)
+    assert held[-1][0] - held[20][0] < 4_000_000
+    assert max(weights for _, weights in held) < 4 * driver.engine.adapters.nbytes
+
+
 def test_an_adapter_that_the_model_cannot_take_fails_its_own_request_alone(
     base: Path, tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -10,7 +10,10 @@ from typing import Any
 
 import attrs
 import pytest
+import trio
+from click.testing import CliRunner
 
+from greenroom.http.commands.adapters import command
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.models.tiny_adapters import as_peft, make_adapter
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
@@ -122,6 +125,59 @@ async def test_a_path_is_taken_from_the_operator_alone(shelf: Path) -> None:
     async with serving(attrs.evolve(settings, model_settings=())) as served:
         refused = await ask(served, "tiny:8b", lora=[{"id": law}])
         assert refused["error"]["param"] == "adapter"
+
+
+async def test_adapters_come_and_go_beside_streams(shelf: Path, tmp_path: Path) -> None:
+    for name in ("tiny:8b", "sql"):
+        shutil.copytree(shelf / name, tmp_path / name)
+    settings = Settings(model_dir=(str(tmp_path),), shutdown_timeout=60.0)
+    async with serving(settings) as served:
+        server = served.server
+        models = ("tiny:8b", "sql") * 2
+        before = [(await ask(served, model, max_tokens=40))["choices"] for model in models]
+        during: dict[int, Any] = {}
+
+        async def follow(index: int) -> None:
+            during[index] = (await ask(served, models[index], max_tokens=40))["choices"]
+
+        async with trio.open_nursery() as nursery:
+            for index in range(len(models)):
+                nursery.start_soon(follow, index)
+            shutil.copytree(shelf / "jura" / "law", tmp_path / "law")
+            added = await fetch(server, "POST", "/admin/adapters", {"name": "law"})
+            assert added.json() == {"id": "law", "base_model": "tiny:8b"}
+            removed = await fetch(server, "DELETE", "/admin/adapters/law")
+            assert removed.json() == {"id": "law", "base_model": "tiny:8b"}
+        assert [during[index] for index in range(len(models))] == before
+        listed = (await fetch(server, "GET", "/admin/adapters")).json()["adapters"]
+        states = {each["id"]: (each["base_model"], each["problem"]) for each in listed}
+        assert states["sql"] == ("tiny:8b", None)
+        assert states["law"][1] == "The operator has unloaded the adapter 'law'."
+        gone = await ask(served, "law")
+        assert (gone["error"]["code"], gone["error"]["param"]) == ("adapter_not_found", "model")
+        assert "unloaded" in (await ask(served, "tiny:8b", lora=[{"id": "law"}]))["error"]["message"]
+        await fetch(server, "POST", "/admin/adapters", {"name": "tiny:8b:law"})
+        assert "choices" in await ask(served, "law")
+
+        args = ["list", "--url", served.base_url.removesuffix("/v1")]
+        printed = await trio.to_thread.run_sync(CliRunner().invoke, command, args)
+        assert "sql\ttiny:8b\t" in printed.output
+        for verb, text in (("unload", "is unloaded"), ("load", "is loaded beside tiny:8b")):
+            done = await trio.to_thread.run_sync(CliRunner().invoke, command, [verb, "sql", *args[1:]])
+            assert text in done.output
+        with trio.fail_after(60.0):  # figures are published now and then
+            while True:
+                used = (await fetch(server, "GET", "/admin/models")).json()["models"]
+                if [each["adapters"] for each in used] == [["law", "sql"]]:
+                    break
+
+
+@pytest.mark.parametrize("name", ["no-such", "tiny:8b", "../shelf/sql", "dora", "lost", "%2e%2e/sql"])
+async def test_what_is_no_adapter_cannot_be_loaded(served: Served, shelf: Path, name: str) -> None:
+    for asked in (name, str(shelf / name)):
+        refused = await fetch(served.server, "POST", "/admin/adapters", {"name": asked})
+        assert refused.status in (404, 503), refused.json()
+    assert (await fetch(served.server, "GET", "/admin/models")).json()["models"] == []
 
 
 async def test_an_adapter_larger_than_adapter_bytes_is_refused(shelf: Path) -> None:
