@@ -26,7 +26,7 @@ from greenroom.schemas.protocols.tools_protocol import ToolSource
 from greenroom.schemas.settings.tool_servers import ToolServer, pairs
 
 MAX_MESSAGE = 8 * 1024 * 1024  # Longest message of a server, in bytes
-MAX_UNASKED = 64 * 1024 * 1024  # Most bytes that a program may write without having been asked something
+MAX_UNASKED = 16 * 1024 * 1024  # Most bytes that a program may write without having been asked something
 _EXIT_SECONDS = 1.0
 _KEPT_ERRORS = 2_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")

@@ -56,7 +56,8 @@ def argument_schema(value: Any, root: Any) -> ArgumentSchema:
         if not waiting:
             return ArgumentSchema(tuple(strings), tuple(others))
         schema = resolved(waiting.pop(0), root)
-        branches = next((schema[name] for name in _CHOICES if name in schema), None) if schema else None
+        is_object = isinstance(schema, Mapping)
+        branches = next((schema[name] for name in _CHOICES if is_object and name in schema), None)
         if branches is None:
             _add_plain(schema, strings, others)
         elif len(schema) == 1:

@@ -168,7 +168,6 @@ def _surroundings(client: Client, address: str) -> dict[str, str]:
     kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "TMPDIR") if name in os.environ}
     silent = {"LANGSMITH_TRACING": "false", "OPENAI_AGENTS_DISABLE_TRACING": "1", "DO_NOT_TRACK": "1"}
     own = {"GREENROOM_URL": address, "GREENROOM_CLIENT": client.name}
-    own["GREENROOM_SERVERS"] = ",".join(client.servers)
     if client.is_launched:
         own |= {
             "PATH": search_path(client, os.environ["PATH"]),

@@ -24,6 +24,7 @@ HEAVY = {
     "quart",
     "hypercorn",
     "sqlite_utils",
+    "mcp",
 }
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import attrs
 import pytest
 import trio
 
+from greenroom import api
 from greenroom.actors.conversation import describe_function
 from greenroom.actors.system import System, open_system
 from greenroom.actors.tools import turn as loops
@@ -22,7 +25,7 @@ from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Te
 from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import parameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, JsonSchemaFormat
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.protocols.tools_protocol import DescribeSessions, Sessions, ToolLoop, ToolSource
@@ -217,6 +220,45 @@ async def test_a_problem_before_the_first_answer_is_the_whole_answer(system: Sys
     [failed] = await run(system, request, of_functions(weather))
     assert isinstance(failed, Failed)
     assert failed.problem.status == 404
+
+
+async def test_the_example_of_the_page_answers_in_twelve_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mcp")
+    page = (Path(__file__).parents[3] / "notes/embed.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(def weather.*?)```", page, re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    names: dict[str, Any] = {**vars(api), **{name: getattr(api, name) for name in api.__all__}}
+    names["ToolServer"] = lambda *_: TOY
+    exec(code, names)
+    await names["main"]()
+    assert "Rain in Paris" in capsys.readouterr().out
+
+
+async def test_no_lease_is_held_while_a_tool_runs(system: System) -> None:
+    request = asked("Relax.", **REQUIRED)
+    with ToolConversation(system.pool, system.refs.tools, request, of_functions(calm)) as events:
+        async for event in events:
+            if isinstance(event, ServerCall):
+                break
+        pool = await system.pool.ask(DescribePool(), PoolStatus)
+        assert isinstance(pool, PoolStatus)
+        assert [model.leases for model in pool.models] == [0]
+
+
+async def test_two_tools_are_called_in_one_loop(system: System) -> None:
+    def add(a: int, b: int) -> int:
+        """Add two whole numbers."""
+        return a + b
+
+    # Each turn is a constrained call or this object, so that so small a model goes on.
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    request = attrs.evolve(asked(RAIN, **REQUIRED), response_format=JsonSchemaFormat(schema))
+    events = await run(system, request, of_functions(weather, add))
+    calls = {event.name: event.id for event in events if isinstance(event, ServerCall)}
+    assert list(calls)[:2] == ["weather", "add"]
+    results = {event.id: event for event in events if isinstance(event, ToolResult)}
+    assert results.keys() >= {*calls.values()}
+    assert not any(result.failed for result in results.values())
 
 
 async def test_loops_that_are_cancelled_at_random_leave_nothing(system: System) -> None:

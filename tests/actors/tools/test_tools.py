@@ -154,7 +154,7 @@ async def test_a_call_may_hang_or_be_given_up_while_others_go_on() -> None:
     ("fault", "said"),
     [
         ("line", "8,388,608 bytes"),
-        pytest.param("lines", "67,108,864 bytes", marks=pytest.mark.deep),
+        pytest.param("lines", "16,777,216 bytes", marks=pytest.mark.deep),
         ("id", "did not answer within"),
         ("json", "did not answer within"),
         ("shape", "validation error"),

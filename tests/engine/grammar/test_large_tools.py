@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.schemas.messages.messages import Tool, ToolChoice
 from greenroom.schemas.messages.requests import CallConstraint, Constraint
 from greenroom.schemas.problems import ProblemError
@@ -53,3 +54,9 @@ def test_strict_tools_that_are_too_large_are_refused(grammars: Grammars) -> None
             grammars.compiler.compile(Constraint(calls=CallConstraint(tools, REQUIRED, "hermes_json")))
         assert refused.value.problem.status == 400
         assert str(refused.value.problem.param).startswith("tools")
+
+
+@pytest.mark.parametrize("call_format", CALL_SYNTAXES)
+def test_arguments_may_be_anything_in_every_format(grammars: Grammars, call_format: str) -> None:
+    anything = Tool("keep", parameters={"type": "object", "properties": {"value": True, "other": {}}})
+    assert grammars.matcher(Constraint(calls=CallConstraint((anything,), REQUIRED, call_format)))
