@@ -74,7 +74,7 @@ async def list_all(clients: Sequence[Client]) -> list[ToolsListed]:
 
 
 def held_by(compiler: GrammarCompiler, tool: Tool, call_format: str) -> str:
-    """Return what of a tool's schema calls in a format are not held to; empty if they are held to all."""
+    """Describe the parts of a tool's schema that calls in a format need not match; empty for none."""
     calls = CallConstraint((tool,), ToolChoice("required"), call_format)
     try:
         matcher = compiler.compile(Constraint(calls=calls))
