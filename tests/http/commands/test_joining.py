@@ -60,7 +60,7 @@ def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_a
         assert joined == check_joined(server, *embed)
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_commands_join_a_server_that_listens_on_a_unix_socket_only(
     tiny_model: TinyModel, tiny_encoder: TinyEncoder
 ) -> None:
@@ -158,7 +158,7 @@ def test_of_several_servers_the_one_with_the_model_is_used_unless_a_flag_asks_fo
         assert (answered(one), answered(another)) == ([], [])
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_lists_and_scores_are_those_of_the_running_server(
     tiny_model: TinyModel, tiny_encoder: TinyEncoder, tmp_path: Path
 ) -> None:

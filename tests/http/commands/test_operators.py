@@ -137,7 +137,7 @@ def test_a_wrong_name_or_address_is_one_line(server: ServerProcess, tmp_path: Pa
         assert len(refused.stderr.splitlines()) == 1
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_commands_find_a_running_server_and_say_when_they_need_an_admin_key(tmp_path: Path) -> None:
     database = str(tmp_path / "db")
     with serving("--db", database) as server:

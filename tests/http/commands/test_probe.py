@@ -46,7 +46,7 @@ def test_a_server_reads_the_calls_that_a_probe_has_found(tmp_path: Path) -> None
     assert "model not probed" not in [line["event"] for line in server.log]
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_the_server_that_has_the_database_open_probes_the_model(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:

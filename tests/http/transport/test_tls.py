@@ -185,7 +185,7 @@ async def test_a_client_that_does_not_shake_hands_is_closed(
     assert served.server.loop.connections <= 1
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 def test_a_hang_up_amid_the_handshake_is_no_crash(authority: trustme.CA, tmp_path: Path) -> None:
     certificate, key = write_certificate(authority, tmp_path)
     hello = ssl.MemoryBIO()

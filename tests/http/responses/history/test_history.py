@@ -350,7 +350,7 @@ def large(parts: int, length: int) -> dict[str, Any]:
     return {"type": "message", "role": "user", "content": texts}
 
 
-@pytest.mark.soak
+@pytest.mark.deep
 async def test_references_count_as_often_as_they_are_made(settings: Settings) -> None:
     """A body of 160 kB once took 3 GB: it referenced one item of 1 MB 2,000 times."""
     async with serving(settings) as served:
