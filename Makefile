@@ -28,7 +28,7 @@ BIN := $(VENV)/bin
 # What is compiled once need not be by every process of the tests: half of what a command takes, where this is set.
 export PYTHONDONTWRITEBYTECODE :=
 # mlx-embeddings is the extra `embeddings`, since it is GPL-3.0: `EXTRAS=--extra mcp` leaves it out.
-EXTRAS := --extra embeddings --extra mcp
+EXTRAS := --extra embeddings --extra mcp --extra otel
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
 .PHONY: bench run develop test deep seconds announce test-all test-slow soak browser real compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference release-check install-check lint types clean

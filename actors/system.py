@@ -22,6 +22,7 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.engines.residences import ProbedModels
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.records.audit import AuditBook, AuditWriter
+from greenroom.actors.records.tracing import follow_program
 from greenroom.actors.remotes.far_models import FarModels
 from greenroom.actors.remotes.watch import watch_remotes
 from greenroom.actors.requests.probing import Probing
@@ -246,6 +247,7 @@ async def open_system(
         ValueError: A setting names a model's folder that does not exist, or a database that cannot be used.
     """
     _check_places(settings if database is None else attrs.evolve(settings, db=None))
+    follow_program(content=settings.trace_content)
     workers = Workers(hang_timeout, activity)
     actors = _create_actors(settings, workers, database, engines, left_out)
     watch_imports(activity.set_importing if activity is not None else None)

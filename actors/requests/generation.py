@@ -14,6 +14,7 @@ import trio
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.tickets import NOT_ANSWERED, NOT_LOADED, Found, Granted, Lease, NameFound
+from greenroom.actors.records.tracing import begin_span
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -21,6 +22,7 @@ from greenroom.schemas.events.events import (
     InferenceEvent,
     PromptProgress,
     QueueStatus,
+    Usage,
 )
 from greenroom.schemas.events.explanation import Waits
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -102,6 +104,9 @@ class Generation(RequestEvents):
     """
 
     def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest, *, limited: bool = False) -> None:
+        self._span = begin_span(request)
+        if self._span is not None:
+            request = attrs.evolve(request, traceparent=self._span.traceparent)
         self.request = request
         self.key: ModelKey = request.key
         self._asked = request.key
@@ -119,6 +124,7 @@ class Generation(RequestEvents):
         self._generating = self._was_admitted = self._has_begun = False
         self._models = DefaultList()
         self._waiting = WaitingTimes()
+        self._usage: Usage | None = None
 
     async def receive(self) -> InferenceEvent:
         """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
@@ -151,6 +157,8 @@ class Generation(RequestEvents):
     def close(self) -> None:
         """End the request in any phase; a running generation stops at the next step."""
         self._replies.close()
+        if self._span is not None:
+            self._span.end(None, self.key.model)
 
     def _passes_over(self, event: Any) -> bool:
         """Ask for the next model that the request's name means, if this one has failed before its answer."""
@@ -212,9 +220,13 @@ class Generation(RequestEvents):
                 self.key, self._model = self._profile or key, model
                 self.request = attrs.evolve(self.request, key=key)
                 self.backend = LOCAL if is_here else key.model.partition("/")[0]
+                if self._span is not None:
+                    self._span.found(is_here=is_here)
                 return None
             case Admitted() as admitted:
                 self._prepared = True
+                if self._span is not None:
+                    self._span.admitted()
                 if self._models.is_open and self._lease is None:
                     self._admitted = admitted  # another model may count otherwise
                     return None
@@ -223,6 +235,8 @@ class Generation(RequestEvents):
                 self._waiting.wait_for(_AWAITED[status])
             case Granted(lease):
                 self._lease = lease
+                if self._span is not None:
+                    self._span.granted()
                 self._waiting.wait_for("preparing")
                 # The slot is released when the model is done, however slowly the client reads.
                 self._replies.sender.watch(lease.close)
@@ -231,8 +245,10 @@ class Generation(RequestEvents):
             case Finished() if self._lease is not None:
                 self._unfinished -= 1
                 self._lease.shrink(max(1, self._unfinished))
+                self._record_end(event)
             case Failed():
                 self._replies.sender.end()
+                self._record_end(event)
         answer: InferenceEvent = event
         self._has_begun = self._has_begun or not isinstance(answer, QueueStatus | PromptProgress)
         return answer
@@ -243,6 +259,14 @@ class Generation(RequestEvents):
             return None
         self._was_admitted = True
         return admitted
+
+    def _record_end(self, event: Finished | Failed) -> None:
+        if self._span is None:
+            return
+        if event.usage is not None:
+            self._usage = event.usage if self._usage is None else self._usage.plus(event.usage)
+        if isinstance(event, Failed) or self._unfinished <= 0:
+            self._span.end(event, self.key.model, self._usage)
 
 
 class DefaultList:

@@ -10,6 +10,7 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.records.tracing import begin_span
 from greenroom.actors.requests.generation import Generation, RequestEvents
 from greenroom.actors.tools.turn import (
     RESULT_TOKENS,
@@ -66,12 +67,15 @@ class ToolConversation(RequestEvents):
         limited: bool = False,
     ) -> None:
         assert isinstance(request.input, ChatInput)
+        self._chat = request.input
+        self._span = begin_span(request, "invoke_agent")
+        if self._span is not None:
+            request = attrs.evolve(request, traceparent=self._span.traceparent)
         self.request = request
         self.key: ModelKey = request.key
         self.turns = 0
         self._pool, self._tools, self._loop, self._limited = pool, tools, loop, limited
-        self._chat = request.input
-        self._messages: tuple[Message, ...] = request.input.messages
+        self._messages: tuple[Message, ...] = self._chat.messages
         self._own: dict[str, OwnTool] = {}
         self._lists: dict[str, ToolsListed] = {}
         self._replies: ReplyStream[Any] = ReplyStream()
@@ -81,7 +85,7 @@ class ToolConversation(RequestEvents):
         self._turn = Turn({}, 0)
         self._results: dict[str, tuple[ToolCall, ToolResult]] = {}
         self._running: dict[str, ToolCall] = {}
-        self._rules = LoopRules(request.input.tool_choice, loop)
+        self._rules = LoopRules(self._chat.tool_choice, loop)
         self._shown = 0
         self._asked = self._ended = self._was_admitted = False
         self._room: int | None = None
@@ -115,6 +119,8 @@ class ToolConversation(RequestEvents):
         self._replies.close()
         if self._generation is not None:
             self._generation.close()
+        if self._span is not None:
+            self._span.end(None, self.key.model)
 
     async def _advance(self) -> None:
         try:
@@ -264,7 +270,9 @@ class ToolConversation(RequestEvents):
             self._unsent.append(DescribeModel(self.key.model))
             self._awaited += 1
         ident = self.request.id if self.turns < 2 else f"{self.request.id}-{self.turns}"
-        self._unsent.append(CallTool(call.id, tool.target, tool.name, arguments, ident))
+        self._unsent.append(
+            CallTool(call.id, tool.target, tool.name, arguments, ident, self.request.traceparent)
+        )
         self._awaited += 1
 
     def _take_result(self, call: ToolCall, result: ToolResult) -> None:
@@ -281,6 +289,8 @@ class ToolConversation(RequestEvents):
     def _finish(self, event: Finished | Failed) -> None:
         self._ready.append(event)
         self._ended = True
+        if self._span is not None:
+            self._span.end(event, self.key.model, event.usage)
         self.close()
 
 

@@ -138,13 +138,15 @@ class Session:
                 self._listed_at = self._clock()
             return self._tools
 
-    async def call(self, name: str, arguments: Mapping[str, Any]) -> CallAnswer:
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], traceparent: str | None = None
+    ) -> CallAnswer:
         """Return the result of a call. Raises SessionFailed: there is no result."""
         self.running += 1
         self.figures.calls += 1
         try:
             client = await self._ready()
-            result = await self._bounded(client.call_tool(name, dict(arguments)))
+            result = await self._bounded(client.call_tool(name, dict(arguments), meta=_meta(traceparent)))
         except SessionFailed:
             self.figures.failed += 1
             raise
@@ -244,6 +246,10 @@ class Session:
 
     def _since(self, started: float) -> float:
         return round(self._clock() - started, 3)
+
+
+def _meta(traceparent: str | None) -> Any:
+    return None if traceparent is None else {"traceparent": traceparent}
 
 
 async def _trust(_name: str, _result: object) -> None:

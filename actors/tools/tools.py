@@ -15,6 +15,7 @@ from greenroom.actors.core.ref import Control, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.records.audit import AuditBook
 from greenroom.actors.records.inspector import Inspector
+from greenroom.actors.records.tracing import tool_span
 from greenroom.actors.tools.session import IDLE_SECONDS, Figures, Session, SessionFailed, elapsed
 from greenroom.schemas.events.result_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger
@@ -106,14 +107,18 @@ class Tools:
     async def _call(self, message: CallTool) -> ToolResult:
         began, target, error = time.monotonic(), message.target, ""
         content: tuple[ContentPart, ...]
-        try:
-            if isinstance(target, ToolSource):
-                content, failed = await self._session(target).call(message.name, message.arguments)
-            else:
-                content, failed = await _call_function(target, message.arguments)
-        except SessionFailed as lost:
-            where = f"The MCP server '{target.label}': " if isinstance(target, ToolSource) else ""
-            content, failed, error = (TextPart(f"{where}{lost}."),), True, "tool_not_answered"
+        with tool_span(message.name, message.id, message.traceparent) as span:
+            try:
+                if isinstance(target, ToolSource):
+                    session = self._session(target)
+                    content, failed = await session.call(message.name, message.arguments, span.traceparent)
+                else:
+                    content, failed = await _call_function(target, message.arguments)
+            except SessionFailed as lost:
+                where = f"The MCP server '{target.label}': " if isinstance(target, ToolSource) else ""
+                content, failed, error = (TextPart(f"{where}{lost}."),), True, "tool_not_answered"
+            if failed:
+                span.fail(error or "tool_failed")
         server = target.label if isinstance(target, ToolSource) else ""
         seconds = elapsed(began)
         fields = {"server": server, "tool": message.name, "failed": failed, "request_id": message.request_id}

@@ -13,6 +13,7 @@ from quart import Response, has_request_context, request
 from greenroom.actors.core.ref import Ref, ask_actor
 from greenroom.actors.records.audit import MAX_TEXT, AuditBook
 from greenroom.actors.records.inspector import Inspector
+from greenroom.actors.records.tracing import place_in_trace
 from greenroom.http.guard.host_guard import client_name
 from greenroom.http.guard.keys import KeyRing
 from greenroom.http.transport.request_connection import ANSWERED, LOG_FIELDS
@@ -88,8 +89,8 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
         asked = attrs.evolve(asked, stays="the request has come from another Greenroom")
     elif known.local_only:
         asked = attrs.evolve(asked, stays="its API key keeps requests on this machine")
-    if ids is not None and ids.traceparent is not None:
-        asked = attrs.evolve(asked, traceparent=ids.traceparent)
+    if (place := place_in_trace(None if ids is None else ids.traceparent)) is not None:
+        asked = attrs.evolve(asked, traceparent=place)
     if known == ANYBODY:
         return asked
     declared = asked.input.tools if isinstance(asked.input, ChatInput) else ()

@@ -98,11 +98,13 @@ def command(
 
         import trio
 
+        from greenroom.http.operations.trace_export import start_exporting
         from greenroom.http.process.shutdown import WEIGHT_FILES, raise_descriptor_limit, switch_often
         from greenroom.http.transport.accept_loop import needed_descriptors
 
         raise_descriptor_limit(max(WEIGHT_FILES, needed_descriptors(settings.max_connections)))
         switch_often()
+        end_export = start_exporting(os.environ)
         import greenroom.http.app  # noqa: F401 (the rest of what serving needs)
 
     gc.freeze()
@@ -113,6 +115,7 @@ def command(
         return locate_database(again)
 
     status = trio.run(_serve, settings, read, shutdown, watchers)
+    end_export()
     if status is not ExitStatus.DONE:
         # The interpreter's normal shutdown would abort after a hung thread or a lost device.
         sys.stdout.flush()

@@ -107,6 +107,7 @@ class CallTool:
     name: str
     arguments: Mapping[str, Any] = attrs.field(repr=False)
     request_id: str = ""
+    traceparent: str | None = None  # Place of the request in a trace; None without one
 
 
 @attrs.frozen

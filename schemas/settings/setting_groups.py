@@ -161,6 +161,7 @@ class Audit:
     audit_content: bool = setting(
         False, "Keep the beginning of each request's body and of its answer in the audit, too."
     )
+    trace_content: bool = setting(False, "Put prompts and answers into spans of OpenTelemetry, too.")
     audit_days: float = setting(
         30.0, "Days after which a row of the audit is deleted; inf keeps it.", above=0
     )

@@ -21,6 +21,7 @@ HEAVY = {
     "mlx_audio",
     "transformers",
     "numpy",
+    "opentelemetry",
     "quart",
     "hypercorn",
     "sqlite_utils",

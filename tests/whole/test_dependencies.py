@@ -25,7 +25,7 @@ SOURCES = [
 ]
 PACKAGES = {"PIL": "pillow", "backports": "backports.zstd"}
 """Packages whose import name differs from their package name."""
-EXTRAS = {"anyio", "jsonschema", "matplotlib", "mcp", "mcp-types", "referencing"}
+EXTRAS = {"anyio", "jsonschema", "matplotlib", "mcp", "mcp-types", "opentelemetry", "referencing"}
 STANDARD_LATER = {"compression"}
 """Standard library modules missing from the oldest supported Python."""
 

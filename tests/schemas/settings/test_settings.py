@@ -88,6 +88,7 @@ SHOWN_BY = {
     "mcp_config": "test_servers_of_the_settings_and_of_a_client_are_listed_and_tried",
     "allow_mcp_urls": "test_servers_named_by_address_obey_the_rules_and_their_secrets_stay",
     "audit": "test_without_audit_there_is_none",
+    "trace_content": "test_a_streamed_loop_of_tools_is_one_tree_at_a_collector",
     "audit_content": "test_content_is_kept_only_if_the_operator_asks_for_it",
     "audit_days": "test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted",
     "audit_rows": "test_a_repeated_batch_is_counted_once_and_old_and_too_many_rows_are_deleted",
