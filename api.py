@@ -1,6 +1,7 @@
 """Greenroom as a library: the names that programs of your own need, in one place.
 
-notes/embed.md has each with an example. What is not named here may move from one version to the next.
+notes/api.md has each, and an example for every kind of model. What is not named here may move from one
+version to the next.
 Importing this loads no model library, and nothing of HTTP until `create_app` or `serve` is asked for.
 """
 

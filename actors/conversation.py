@@ -60,6 +60,16 @@ async def run_conversation(
 
     Raises:
         ProblemError: The request failed, or an option is wrong.
+
+    Example:
+        def weather(city: str, days: int = 1) -> str:
+            "Return the weather of a city."
+            return f"Rain in {city}."
+
+
+        options = ConversationOptions(max_turns=5, functions=(weather,))
+        result = await run_conversation(system, "What is the weather in Paris?", options)
+        print(result.final_message, result.tool_calls_executed, result.turns_taken)
     """
     calls: list[ToolCall] = []
     text = ""

@@ -30,6 +30,18 @@ class ChatInput:
         prediction: Text that the client expects as the answer; its tokens count as rejected drafts.
         system_prompt: The operator's system prompt at the conversation's start, empty if there was none; None
             for the current setting. It applies to conversations without a system message.
+
+    Example:
+        question = Message("user", (TextPart("What is Greenroom?"),))
+        with generate(system, ChatInput((question,)), max_tokens=200) as events:
+            async for event in events:
+                match event:
+                    case TextDelta(text):
+                        print(text, end="", flush=True)
+                    case Finished(reason, usage):
+                        print("", reason, usage.generated)
+                    case Failed(problem):
+                        raise ProblemError(problem)
     """
 
     messages: tuple[Message, ...]
@@ -78,6 +90,17 @@ class EmbeddingInput:
         instruction: Retrieval task, for models that accept one; overrides `input_type`.
         truncate: True to truncate a text that is too long instead of rejecting it.
         param: Request field of the texts, for errors.
+
+    Example:
+        import numpy
+
+        with generate(system, EmbeddingInput(("rain", "snow"))) as events:
+            async for event in events:
+                match event:
+                    case Vector(values, index):
+                        print(index, numpy.frombuffer(values, "<f4"))
+                    case Failed(problem):
+                        raise ProblemError(problem)
     """
 
     texts: tuple[str | tuple[int, ...], ...]
@@ -97,6 +120,17 @@ class ScoreInput:
         truncate: True to truncate a document that is too long instead of rejecting it.
         document_tokens: Maximum number of tokens of a document that are read; None for all that fit.
         param: Request field of the documents, for errors; `query_param` likewise for the query.
+
+    Example:
+        documents = ("It rains a lot in autumn.", "The cat sleeps.")
+        pairs = tuple(("What is the weather like?", text) for text in documents)
+        with generate(system, ScoreInput(pairs)) as events:
+            async for event in events:
+                match event:
+                    case Score(value, index):
+                        print(f"{value:.2f} {documents[index]}")
+                    case Failed(problem):
+                        raise ProblemError(problem)
     """
 
     pairs: tuple[tuple[str, str], ...]
@@ -118,6 +152,21 @@ class SpeechInput:
         language: ISO 639-1 code of the text's language; None lets the model decide.
         reference: Path of a spooled audio file with a voice to imitate.
         reference_text: Transcript of `reference`.
+
+    Example:
+        import wave
+
+        speech, hertz = b"", 0
+        with generate(system, SpeechInput("Hello!")) as events:
+            async for event in events:
+                match event:
+                    case AudioChunk(samples, rate):
+                        speech, hertz = speech + samples, rate
+                    case Failed(problem):
+                        raise ProblemError(problem)
+        with wave.open("hello.wav", "wb") as file:
+            file.setparams((1, 2, hertz, 0, "NONE", ""))
+            file.writeframes(speech)
     """
 
     text: str
@@ -140,6 +189,15 @@ class TranscriptionInput:
         prompt: Preceding text, whose style and names the model continues.
         word_timestamps: True to report timestamps of words too.
         temperature: Sampling temperature; None starts at 0 and raises it where decoding fails.
+
+    Example:
+        with generate(system, TranscriptionInput("talk.wav")) as events:
+            async for event in events:
+                match event:
+                    case Segment(text, start, end):
+                        print(f"{start:.1f} to {end:.1f} s: {text}")
+                    case Failed(problem):
+                        raise ProblemError(problem)
     """
 
     file: str

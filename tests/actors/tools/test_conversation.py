@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import json
 import random
-import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
 import trio
 
-from greenroom import api
 from greenroom.actors.conversation import describe_function
 from greenroom.actors.system import System, open_system
 from greenroom.actors.tools import turn as loops
@@ -220,18 +217,6 @@ async def test_a_problem_before_the_first_answer_is_the_whole_answer(system: Sys
     [failed] = await run(system, request, of_functions(weather))
     assert isinstance(failed, Failed)
     assert failed.problem.status == 404
-
-
-async def test_the_example_of_the_page_answers_in_twelve_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("mcp")
-    page = (Path(__file__).parents[3] / "notes/embed.md").read_text(encoding="utf-8")
-    [code] = re.findall(r"```python\n(def weather.*?)```", page, re.DOTALL)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 12
-    names: dict[str, Any] = {**vars(api), **{name: getattr(api, name) for name in api.__all__}}
-    names["ToolServer"] = lambda *_: ToolServer("/no/such/program")  # which stops no other tool
-    exec(code, names)
-    await names["main"]()
-    assert "Rain in Paris" in capsys.readouterr().out
 
 
 async def test_no_lease_is_held_while_a_tool_runs(system: System) -> None:

@@ -1,4 +1,6 @@
-"""The tables of settings, parameters, routes and metrics in notes/; `make reference` rewrites them.
+"""The tables of settings, parameters, routes and metrics in notes/, and the page of the library's names.
+
+`make reference` rewrites them.
 
 A row of routes keeps the meaning that the guide gives it. A new route gets a row of its own, with the first
 line of its handler's or module's docstring.
@@ -11,10 +13,12 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from textwrap import dedent
+from typing import Any, get_args
 
 import attrs
 
+from greenroom import api
 from greenroom.actors.actor_refs import ActorRefs
 from greenroom.actors.core.ref import Inbox
 from greenroom.actors.store.tables import StoreMessage
@@ -32,13 +36,14 @@ from greenroom.schemas.settings.setting_groups import range_of
 from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 NOTES = Path(__file__).resolve().parents[3] / "notes"
-PAGES = ("configure.md", "generation-parameters.md", "guide.md", "operate.md", "which-model.md")
+PAGES = ("api.md", "configure.md", "generation-parameters.md", "guide.md", "operate.md", "which-model.md")
 
 SETTINGS_HEAD = "## Settings\n\n"
 MODEL_HEAD = "## Settings of a model\n\n"
 PARAMETERS_HEAD = "## Parameters\n\n"
 METRICS_HEAD = "| metric | meaning |\n|---|---|\n"
 MODELS_HEAD = "| memory | for all | model | weights | architecture |\n|---|---|---|---|---|\n"
+NAMES_HEAD = "## Names\n\n"
 ROUTES_HEAD = "| routes | what they do |\n|---|---|\n"
 
 _METHODS = ("GET", "POST", "DELETE", "WEBSOCKET")
@@ -52,6 +57,8 @@ def rewritten(text: str) -> str:
     text = _with_rows(text, PARAMETERS_HEAD, (_parameter_line(field) for field in parameters))
     text = _with_table(text, METRICS_HEAD, _metric_cells())
     text = _with_table(text, MODELS_HEAD, _model_cells())
+    if NAMES_HEAD in text:
+        text = text.partition(NAMES_HEAD)[0] + NAMES_HEAD + "\n".join(_names())
     return _with_table(text, ROUTES_HEAD, _route_cells(text))
 
 
@@ -140,6 +147,47 @@ def _model_lines() -> Iterable[str]:
 def _setting_line(field: attrs.Attribute[Any]) -> str:
     values = ", ".join(filter(None, (_setting_default(field.default), range_of(field))))
     return f"- `{field.name}`{values and f' ({values})'}: {field.metadata['meaning']}\n"
+
+
+def examples() -> dict[str, str]:
+    """Return the examples in the docstrings of `greenroom.api`, by name."""
+    written = {name: _documented(name).partition("\nExample:\n") for name in api.__all__}
+    return {name: dedent(code) + "\n" for name, (_, found, code) in written.items() if found}
+
+
+def _names() -> Iterable[str]:
+    """Yield the lines about each name of `greenroom.api`: its signature, and its docstring as Markdown."""
+    code = examples()
+    for name in api.__all__:
+        text = re.sub(r"\nExample:\n.*", "", _documented(name), flags=re.DOTALL)
+        text = re.sub(r"^    (\w+): ", r"- `\1`: ", text, flags=re.MULTILINE)
+        text = re.sub(r"^ {8}", "  ", text, flags=re.MULTILINE)
+        text = re.sub(r"^(Args|Attributes|Raises):\n", r"\1:\n\n", text, flags=re.MULTILINE)
+        yield f"### `{name}`\n\n```\n{_signature(name)}\n```\n"
+        if text:
+            yield f"{text.strip()}\n"
+        if name in code:
+            yield f"```python\n{code[name]}```\n"
+
+
+def _documented(name: str) -> str:
+    value = getattr(api, name)
+    return "" if get_args(value) else inspect.getdoc(value) or ""
+
+
+def _signature(name: str) -> str:
+    """Return the signature of a name; attrs classes of many fields have pages of their own."""
+    value: Any = getattr(api, name)
+    if union := get_args(value):
+        return f"{name} = {' | '.join(each.__name__ for each in union)}"
+    fields = attrs.fields(value) if attrs.has(value) else None
+    if fields is None and not inspect.isfunction(value):
+        return f"class {name}"
+    own = str(inspect.signature(value)).replace(" = NOTHING", " = …").replace(" -> None", "")
+    own = re.sub(r"(: |-> )(['\"])(.*?)\2", r"\1\3", own)
+    if fields is not None:
+        return f"class {name}{own if len(fields) < 20 else '(…)'}"
+    return f"{'async def' if inspect.iscoroutinefunction(value) else 'def'} {name}{own}"
 
 
 def _setting_default(default: object) -> str:
