@@ -23,8 +23,8 @@ from greenroom.actors.engines.residences import ProbedModels
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.records.audit import AuditBook, AuditWriter
 from greenroom.actors.records.tracing import follow_program
-from greenroom.actors.remotes.far_models import FarModels
-from greenroom.actors.remotes.watch import watch_remotes
+from greenroom.actors.remotes.list_watch import watch_remotes
+from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.actors.requests.probing import Probing
 from greenroom.actors.requests.prompt_queries import reload_models
 from greenroom.actors.responses.responses import Responses
@@ -61,7 +61,7 @@ class _Actors:
     tools: Tools
     engines: Engines
     audit: AuditWriter | None
-    far: FarModels
+    remotes: RemoteServers
 
     @property
     def refs(self) -> ActorRefs:
@@ -83,7 +83,7 @@ class System:
     Attributes:
         pool: Reference to the pool, for inference requests.
         refs: References to all public actors.
-        far: Models elsewhere.
+        remotes: Models elsewhere.
         device_lost: Event, set when the device is lost: the process should then call `drain` and end.
         hung: True if a thread could not be ended; then flush the logs and leave with `os._exit`. Valid after
             close.
@@ -95,7 +95,7 @@ class System:
         self.refs = actors.refs
         self.device_lost = workers.device_lost
         self.hung = False
-        self.far = actors.far
+        self.remotes = actors.remotes
         self._actor = actors.pool
         self._children = children
         self._workers, self._engines = workers, actors.engines
@@ -206,14 +206,14 @@ def _create_actors(
     audit = AuditWriter(AuditBook(content=settings.audit_content), store.ref) if is_audited else None
     engines.audit = None if audit is None else audit.book
     probing = Probing(engines, workers, store.ref)
-    far = FarModels(settings)
-    engines.names.far = far if far.servers or settings.routes else None
-    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out, far=far)
+    remotes = RemoteServers(settings)
+    engines.names.remotes = remotes if remotes.servers or settings.routes else None
+    pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out, remotes=remotes)
     downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon
     tools = Tools(settings, engines.audit, engines.inspector)
     responses = Responses(pool.ref, store.ref, tools.ref, engines.audit)
-    return _Actors(store, pool, downloads, responses, tools, engines, audit, far)
+    return _Actors(store, pool, downloads, responses, tools, engines, audit, remotes)
 
 
 @asynccontextmanager
@@ -310,7 +310,7 @@ async def _running(actors: _Actors, settings: Settings, workers: Workers) -> Asy
                 models.start_soon(actors.pool.run)
                 models.start_soon(actors.downloads.run)
                 models.start_soon(actors.tools.run)
-                models.start_soon(watch_remotes, actors.far)
+                models.start_soon(watch_remotes, actors.remotes)
                 async with trio.open_nursery() as runs:
                     runs.start_soon(actors.responses.run)
                     async with trio.open_nursery() as children:

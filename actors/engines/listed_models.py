@@ -87,11 +87,11 @@ class ModelList:
         has changed.
         """
         limits = self._limits()
-        far = self._names.far
+        remotes = self._names.remotes
         if name is not None:
             meant = self._names.elsewhere(name)
-            if meant is not None and far is not None and far.place(meant.model) is not None:
-                return (attrs.evolve(far.describe(meant.model), id=name),)
+            if meant is not None and remotes is not None and remotes.place(meant.model) is not None:
+                return (attrs.evolve(remotes.describe(meant.model), id=name),)
             entry = self._names.find(name if meant is None else meant.model)
             if isinstance(entry, Problem):
                 return entry
@@ -100,8 +100,10 @@ class ModelList:
             return (self._describe(entry.name, entry, limits),)
         names = self._names.open_catalog().names()
         listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
-        if far is not None:
-            listed += far.descriptions()
+        if remotes is not None:
+            elsewhere = remotes.descriptions()
+            taken = {each.id for each in elsewhere}  # a remote's name precedes that of a folder
+            listed = (*(each for each in listed if each.id not in taken), *elsewhere)
         with self._lock:
             if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
                 self._listed = listed
@@ -218,34 +220,34 @@ _FAILED_SECONDS = 300.0  # Time after which `default` may again mean a model tha
 _REFUSED_SECONDS = 30.0  # The same for a model that had no memory, which others may have left by then
 
 
-class FarNames(Protocol):
+class RemoteNames(Protocol):
     """The models of remotes, by name; reading is quick, and safe on any thread."""
 
     def place(self, model: str) -> object:
         """Return something for a model of a remote; None for other names."""
 
     def find(self, name: str, settings: Settings) -> ModelName | None:
-        """Return the meaning of a name, an alias or a profile of a far model; None if it means none."""
+        """Return the meaning of a name, an alias or a profile of a remote model; None if it means none."""
 
     def describe(self, model: str) -> ModelDescription:
         """Return the description of a model of a remote."""
 
     def descriptions(self) -> tuple[ModelDescription, ...]:
-        """Return the descriptions of all far models; the same objects while nothing has changed."""
+        """Return the descriptions of all models of remotes; the same objects while nothing has changed."""
 
 
 class ModelNames:
     """The names of the catalog and the settings. All methods read the disk.
 
     Attributes:
-        far: Models of remotes; None for none.
+        remotes: Models of remotes; None for none.
         settings: Current settings; a model's own settings apply when its files are opened next.
         revision: Number of changes of the settings.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.far: FarNames | None = None
+        self.remotes: RemoteNames | None = None
         self.revision = 0
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
@@ -353,11 +355,11 @@ class ModelNames:
         return self.refusal(found) or AppliedAdapter(found.id, str(found.folder), scale)
 
     def elsewhere(self, name: str) -> ModelName | None:
-        """Return the meaning of a route's name, or of one of a far model; None for all other names."""
-        if self.far is None:
+        """Return the meaning of a route's name, or of one of a remote model; None for all other names."""
+        if self.remotes is None:
             return None
         if (route := self.settings.all_routes.get(name)) is None:
-            return self.far.find(name, self.settings)
+            return self.remotes.find(name, self.settings)
         found = (self.resolve(each) for each in route.models if each not in self.settings.all_routes)
         models = dict.fromkeys(
             each.model for each in found if isinstance(each, ModelName) and not each.adapter

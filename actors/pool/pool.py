@@ -39,8 +39,8 @@ from greenroom.actors.pool.pool_reports import (
 from greenroom.actors.pool.residence_rules import rule_for
 from greenroom.actors.pool.routes import Routes
 from greenroom.actors.pool.tickets import NameFound
-from greenroom.actors.remotes.far_models import FarModels
 from greenroom.actors.remotes.remote_model import RemoteModel
+from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
@@ -88,7 +88,7 @@ class Pool:
     Args:
         make: Function that creates the actor of a model; None for models that run here, on these workers.
         probe: Function that runs a probe as a client of the pool and ends its reply; by default, refuses it.
-        far: Models elsewhere; by default, those of no remotes.
+        remotes: Models elsewhere; by default, those of no remotes.
     """
 
     def __init__(
@@ -99,14 +99,14 @@ class Pool:
         make: MakeModel | None = None,
         probe: RunProbe = refuse_probe,
         left_out: Collection[str] = (),
-        far: FarModels | None = None,
+        remotes: RemoteServers | None = None,
     ) -> None:
         self._inbox: Inbox[PoolMessage] = Inbox()
         self.ref: Ref[PoolMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._settings, self._workers, self._probe = settings, workers, probe
-        self._far = far or FarModels(attrs.evolve(settings, local_only=True))
-        self._make = make or partial(_make, settings.max_batch, engines, workers, self._far)
+        self._remotes = remotes or RemoteServers(attrs.evolve(settings, local_only=True))
+        self._make = make or partial(_make, settings.max_batch, engines, workers, self._remotes)
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model,
@@ -121,7 +121,7 @@ class Pool:
             lambda: engines.names.revision,
         )
         self._models = ModelTable(settings, callbacks)
-        self._routes = Routes(settings, self._far, self._models.overview, self._log)
+        self._routes = Routes(settings, self._remotes, self._models.overview, self._log)
         self._expiry = Alarm(lambda: self._control.send(Expired()))
         self._lookups = CatalogLookups(engines, self._log, left_out)
         self._awake = KeepAwake(settings.keep_awake)
@@ -210,7 +210,7 @@ class Pool:
                 self._nursery.start_soon(self._probe, self.ref, message, reply)
             case DescribePool():
                 statuses = self._models.overview.statuses(self._workers.hung())
-                limit, remotes = self._models.overview.limit, self._far.statuses()
+                limit, remotes = self._models.overview.limit, self._remotes.statuses()
                 reply.send(PoolStatus(statuses, self._draining, limit, remotes))
             case Drain():
                 if self._draining is None:
@@ -314,12 +314,12 @@ def _make(
     slots: int,
     engines: Engines,
     workers: Workers,
-    far: FarModels,
+    remotes: RemoteServers,
     key: ModelKey,
     state: ModelState,
     report: Callable[[ModelReport], None],
 ) -> PooledModel:
-    if (place := far.place(key.model)) is not None:
+    if (place := remotes.place(key.model)) is not None:
         return RemoteModel(key, state, report, *place, records_of(engines))
     return Model(key, engines, workers, report, state=state, slots=slots)
 

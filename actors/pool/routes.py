@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.pool_overview import PoolOverview
-from greenroom.actors.remotes.far_models import FarModels
+from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.actors.remotes.routing import Candidate, Wish, decide
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
@@ -24,14 +24,14 @@ class Routes:
         log: Logger of the pool.
     """
 
-    def __init__(self, settings: Settings, far: FarModels, overview: PoolOverview, log: Any) -> None:
-        self._rules, self._far, self._overview, self._log = settings.all_routes, far, overview, log
+    def __init__(self, settings: Settings, remotes: RemoteServers, overview: PoolOverview, log: Any) -> None:
+        self._rules, self._remotes, self._overview, self._log = settings.all_routes, remotes, overview, log
 
     def settle(self, found: ModelName, message: NamedMessage) -> ModelName | Problem:
         """Return the model that is asked, or the reason why none is."""
         stays = _why_it_stays(message)
         if not found.candidates:
-            is_far = self._far.place(found.model) is not None
+            is_far = self._remotes.place(found.model) is not None
             return _may_not_leave(found.model, stays) if is_far and stays else found
         rule = self._rules[found.route or ""]
         tried = message.without if isinstance(message, Acquire | QueryPrompt) else ()
@@ -47,8 +47,8 @@ class Routes:
         return attrs.evolve(found, model=model, replaceable=len(decision.order) > 1)
 
     def _candidate(self, model: str, now: float) -> Candidate:
-        if self._far.place(model) is not None:
-            return self._far.candidate(model)
+        if self._remotes.place(model) is not None:
+            return self._remotes.candidate(model)
         return _of_here(self._overview.record_of(ModelKey(model)), now)
 
 

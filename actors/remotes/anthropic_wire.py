@@ -8,27 +8,12 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.remotes.far_call import (
-    MAX_CALLS,
-    BrokenAnswer,
-    Call,
-    Raw,
-    Reader,
-    count_of,
-    data_url,
-    index_of,
-    members_of,
-    parameters_of,
-    raise_reported,
-    text_of,
-    unsupported,
-)
+from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import tools_of
 from greenroom.schemas.events.events import (
     FinishReason,
     InferenceEvent,
     ReasoningDelta,
-    TextDelta,
     ToolCallDelta,
     Usage,
 )
@@ -57,15 +42,15 @@ _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _PASSED_ON = ("temperature", "top_p", "top_k")
 
 
-def messages_call(request: InferenceRequest, chat: ChatInput, model: str) -> Call:
+def messages_call(request: InferenceRequest, chat: ChatInput, model: str) -> wire.Call:
     """Return the call of a chat.
 
     Raises:
         ProblemError: 400: the protocol cannot express the request.
     """
-    values = parameters_of(request)
+    values = wire.parameters_of(request)
     if request.choices > 1 or values.get("logprobs"):
-        raise unsupported("More than one answer, or log-probabilities,", API)
+        raise wire.unsupported("More than one answer, or log-probabilities,", API)
     most = values.get("max_tokens") or DEFAULT_TOKENS
     body: dict[str, Any] = {"model": model, "max_tokens": most, "stream": True, "messages": _turns(chat)}
     body |= {name: values[name] for name in _PASSED_ON if name in values}
@@ -90,9 +75,9 @@ def messages_call(request: InferenceRequest, chat: ChatInput, model: str) -> Cal
     body |= _thinking(chat, values, most)
     if request.response_format is not None:
         if not isinstance(request.response_format, JsonSchemaFormat):
-            raise unsupported(f"`{request.response_format.param}`", API)
+            raise wire.unsupported(f"`{request.response_format.param}`", API)
         body["output_config"] = {"format": {"type": "json_schema", "schema": request.response_format.schema}}
-    return Call("/messages", body, MessageReader())
+    return wire.Call("/messages", body, MessageReader())
 
 
 def _thinking(chat: ChatInput, values: dict[str, Any], most: int) -> dict[str, Any]:
@@ -142,11 +127,11 @@ def _block(part: ContentPart) -> dict[str, Any]:
         case TextPart(text):
             return {"type": "text", "text": text}
         case ImagePart() | DocumentPart():
-            kind, _, encoded = data_url(part).removeprefix("data:").partition(";base64,")
+            kind, _, encoded = wire.data_url(part).removeprefix("data:").partition(";base64,")
             source = {"type": "base64", "media_type": kind, "data": encoded}
             return {"type": "image" if isinstance(part, ImagePart) else "document", "source": source}
         case AudioPart():
-            raise unsupported("Sound in a message", API)
+            raise wire.unsupported("Sound in a message", API)
 
 
 @attrs.define
@@ -155,89 +140,84 @@ class _Block:
     has_input: bool = False
 
 
-class MessageReader(Reader):
+class MessageReader(wire.Reader):
     """Reads the events of a message."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, _Block] = {}
-        self._raw = Raw()
+        self._raw = wire.Raw()
         self._calls = 0
         self._usage = Usage()
         self._reason: FinishReason | None = None
         self._stop: str | None = None
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        raise_reported(data)
+        wire.raise_reported(data)
         match data.get("type"):
             case "message_start":
-                self._count(members_of(members_of(data.get("message")).get("usage")))
+                self._count(wire.members_of(wire.members_of(data.get("message")).get("usage")))
             case "content_block_start":
-                yield from self._begin(data, members_of(data.get("content_block")))
+                yield from self._begin(data, wire.members_of(data.get("content_block")))
             case "content_block_delta":
-                yield from self._go_on(data, members_of(data.get("delta")))
+                yield from self._go_on(data, wire.members_of(data.get("delta")))
             case "message_delta":
-                self._count(members_of(data.get("usage")))
-                self._take_reason(members_of(data.get("delta")))
+                self._count(wire.members_of(data.get("usage")))
+                self._take_reason(wire.members_of(data.get("delta")))
             case "message_stop":
                 yield from self.end()
             case str():
                 pass  # a ping, the end of a block, or what a newer version adds
             case _:
-                raise BrokenAnswer("an event without a type")
+                raise wire.BrokenAnswer("an event without a type")
 
     def end(self) -> Iterator[InferenceEvent]:
         if self._reason is None:
-            raise BrokenAnswer("an answer that ends before its stop reason")
+            raise wire.BrokenAnswer("an answer that ends before its stop reason")
         self.finished = True
         yield self._raw.finish(self._reason, self._usage, stop=self._stop)
 
     def _begin(self, data: JsonObject, block: JsonObject) -> Iterator[InferenceEvent]:
-        known = self._blocks[index_of(data.get("index"), MAX_CALLS)] = _Block()
+        known = self._blocks[wire.index_of(data.get("index"), wire.MAX_CALLS)] = _Block()
         match block.get("type"):
             case "tool_use":
                 known.call, self._calls = self._calls, self._calls + 1
-                name = text_of(block.get("name"))
+                name = wire.text_of(block.get("name"))
                 if not name:
-                    raise BrokenAnswer("a call without a name")
-                yield ToolCallDelta(known.call, text_of(block.get("id")) or f"call_{known.call}", name)
+                    raise wire.BrokenAnswer("a call without a name")
+                yield ToolCallDelta(known.call, wire.text_of(block.get("id")) or f"call_{known.call}", name)
             case "text":
-                yield from self._say(text_of(block.get("text")))
+                yield from self._raw.say(wire.text_of(block.get("text")))
             case "thinking":
-                if thought := text_of(block.get("thinking")):
+                if thought := wire.text_of(block.get("thinking")):
                     yield ReasoningDelta(thought)
 
     def _go_on(self, data: JsonObject, delta: JsonObject) -> Iterator[InferenceEvent]:
-        known = self._blocks.get(index_of(data.get("index"), MAX_CALLS))
+        known = self._blocks.get(wire.index_of(data.get("index"), wire.MAX_CALLS))
         if known is None:
-            raise BrokenAnswer("a part of a block that has not begun")
+            raise wire.BrokenAnswer("a part of a block that has not begun")
         match delta.get("type"):
             case "text_delta":
-                yield from self._say(text_of(delta.get("text")))
+                yield from self._raw.say(wire.text_of(delta.get("text")))
             case "thinking_delta":
-                if thought := text_of(delta.get("thinking")):
+                if thought := wire.text_of(delta.get("thinking")):
                     yield ReasoningDelta(thought)
             case "input_json_delta" if known.call is not None:
-                if part := text_of(delta.get("partial_json")):
+                if part := wire.text_of(delta.get("partial_json")):
                     known.has_input = True
                     yield ToolCallDelta(known.call, arguments=part)
 
-    def _say(self, text: str) -> Iterator[InferenceEvent]:
-        if text:
-            self._raw.add(text)
-            yield TextDelta(text)
-
     def _take_reason(self, members: JsonObject) -> None:
         if (reason := members.get("stop_reason")) is not None:
-            self._reason = _REASONS.get(text_of(reason), "stop")
+            self._reason = _REASONS.get(wire.text_of(reason), "stop")
         stop = members.get("stop_sequence")
         self._stop = stop if isinstance(stop, str) else None
 
     def _count(self, usage: JsonObject) -> None:
         if "input_tokens" in usage:
             cached, written = usage.get("cache_read_input_tokens"), usage.get("cache_creation_input_tokens")
-            sums = count_of(usage["input_tokens"]) + count_of(cached) + count_of(written)
+            sums = wire.count_of(usage["input_tokens"]) + wire.count_of(cached) + wire.count_of(written)
             self._usage = attrs.evolve(
-                self._usage, prompt=sums, cached=count_of(cached), written=count_of(written)
+                self._usage, prompt=sums, cached=wire.count_of(cached), written=wire.count_of(written)
             )
         if "output_tokens" in usage:
-            self._usage = attrs.evolve(self._usage, generated=count_of(usage["output_tokens"]))
+            self._usage = attrs.evolve(self._usage, generated=wire.count_of(usage["output_tokens"]))

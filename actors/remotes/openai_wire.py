@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
-from greenroom.actors.remotes.far_call import (
-    MAX_CALLS,
-    MAX_CHOICES,
-    BrokenAnswer,
-    Call,
-    Raw,
-    Reader,
-    audio_format,
-    count_of,
-    data_url,
-    index_of,
-    items_of,
-    members_of,
-    parameters_of,
-    raise_reported,
-    text_of,
-    unsupported,
-)
+from greenroom.actors.remotes import remote_call as wire
 from greenroom.schemas.events.events import (
     FinishReason,
     InferenceEvent,
     ReasoningDelta,
-    TextDelta,
     Token,
     TokenLogprob,
     ToolCallDelta,
@@ -66,7 +47,9 @@ _REASONS: dict[str, FinishReason] = {
 }
 
 
-def chat_call(request: InferenceRequest, chat: ChatInput, model: str, api: str, *, official: bool) -> Call:
+def chat_call(
+    request: InferenceRequest, chat: ChatInput, model: str, api: str, *, official: bool
+) -> wire.Call:
     """Return the call of a chat.
 
     Args:
@@ -95,18 +78,18 @@ def chat_call(request: InferenceRequest, chat: ChatInput, model: str, api: str, 
     body |= _thinking(chat, api)
     if chat.continue_final_message or chat.template_options:
         if api != "greenroom":
-            raise unsupported("`continue_final_message` and `chat_template_kwargs`", api)
+            raise wire.unsupported("`continue_final_message` and `chat_template_kwargs`", api)
         extra = {"continue_final_message": True} if chat.continue_final_message else {}
         body |= {**extra, "chat_template_kwargs": dict(chat.template_options)}
     if request.overflow == "drop_oldest" and api == "greenroom":
         body["truncation"] = "auto"
-    return Call("/chat/completions", body, ChatReader(request.choices))
+    return wire.Call("/chat/completions", body, ChatReader(request.choices))
 
 
-def raw_call(request: InferenceRequest, raw: RawInput, model: str, api: str) -> Call:
+def raw_call(request: InferenceRequest, raw: RawInput, model: str, api: str) -> wire.Call:
     """Return the call of a completion of raw text; it raises as `chat_call` does."""
     if raw.echo or raw.scored is not None or request.response_format is not None:
-        raise unsupported("An echo of the prompt, or a format of raw text,", api)
+        raise wire.unsupported("An echo of the prompt, or a format of raw text,", api)
     prompt = raw.prompt if isinstance(raw.prompt, str) else list(raw.prompt)
     values = _parameters(request, "max_tokens")
     if values.pop("logprobs", False):
@@ -114,7 +97,7 @@ def raw_call(request: InferenceRequest, raw: RawInput, model: str, api: str) -> 
     values.pop("top_logprobs", None)
     body = {"model": model, "prompt": prompt, "stream": True, "stream_options": {"include_usage": True}}
     suffix = {"suffix": raw.suffix} if raw.suffix else {}
-    return Call("/completions", {**body, **suffix, **values}, ChatReader(request.choices))
+    return wire.Call("/completions", {**body, **suffix, **values}, ChatReader(request.choices))
 
 
 def tools_of(chat: ChatInput) -> tuple[Tool, ...]:
@@ -136,7 +119,7 @@ def _tool_choice(choice: ToolChoice) -> Any:
 
 
 def _parameters(request: InferenceRequest, longest: str) -> dict[str, Any]:
-    values = parameters_of(request)
+    values = wire.parameters_of(request)
     if (most := values.pop("max_tokens", None)) is not None:
         values[longest] = most
     if "logit_bias" in values:
@@ -155,7 +138,7 @@ def _format(wanted: ResponseFormat, api: str) -> dict[str, Any]:
             inner = {"name": name or "answer", "schema": schema, "strict": strict}
             return {"response_format": {"type": "json_schema", "json_schema": inner}}
         case _ if api != "greenroom":
-            raise unsupported(f"`{wanted.param}`", api)
+            raise wire.unsupported(f"`{wanted.param}`", api)
         case RegexFormat(pattern):
             return {"guided_regex": pattern}
         case ChoiceFormat(choices):
@@ -202,24 +185,23 @@ def _part(part: ContentPart) -> dict[str, Any]:
         case TextPart(text):
             return {"type": "text", "text": text}
         case ImagePart():
-            return {"type": "image_url", "image_url": {"url": data_url(part), "detail": part.detail}}
+            return {"type": "image_url", "image_url": {"url": wire.data_url(part), "detail": part.detail}}
         case DocumentPart():
             name = part.name or "document.pdf"
-            return {"type": "file", "file": {"filename": name, "file_data": data_url(part)}}
+            return {"type": "file", "file": {"filename": name, "file_data": wire.data_url(part)}}
         case AudioPart():
-            encoded = data_url(ImagePart(part.data)).partition(",")[2]
-            return {"type": "input_audio", "input_audio": {"data": encoded, "format": audio_format(part)}}
+            return wire.audio_part(part)
 
 
 @attrs.define
 class _Choice:
-    raw: Raw = attrs.field(factory=Raw)
+    raw: wire.Raw = attrs.field(factory=wire.Raw)
     reason: FinishReason | None = None
     stop: str | None = None
     calls: set[int] = attrs.field(factory=set)
 
 
-class ChatReader(Reader):
+class ChatReader(wire.Reader):
     """Reads chunks of chats and of completions.
 
     Args:
@@ -232,17 +214,17 @@ class ChatReader(Reader):
         self._has_usage = False
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        raise_reported(data)
+        wire.raise_reported(data)
         if "choices" not in data:
-            raise BrokenAnswer("a chunk without choices")
-        if (usage := members_of(data.get("usage"))) and not self._has_usage:
+            raise wire.BrokenAnswer("a chunk without choices")
+        if (usage := wire.members_of(data.get("usage"))) and not self._has_usage:
             self._usage, self._has_usage = usage_of(usage), True
-        for choice in items_of(data["choices"]):
-            yield from self._read(choice, members_of(choice.get("delta")))
+        for choice in wire.items_of(data["choices"]):
+            yield from self._read(choice, wire.members_of(choice.get("delta")))
 
     def end(self) -> Iterator[InferenceEvent]:
         if any(choice.reason is None for choice in self._choices):
-            raise BrokenAnswer("an answer that ends before its finish reason")
+            raise wire.BrokenAnswer("an answer that ends before its finish reason")
         self.finished = True
         for index, choice in enumerate(self._choices):
             # The remote tells the sum over all choices.
@@ -251,68 +233,71 @@ class ChatReader(Reader):
             yield choice.raw.finish(choice.reason, usage, index, choice.stop)
 
     def _read(self, choice: JsonObject, delta: JsonObject) -> Iterator[InferenceEvent]:
-        index = index_of(choice.get("index", 0), min(len(self._choices), MAX_CHOICES))
+        index = wire.index_of(choice.get("index", 0), min(len(self._choices), wire.MAX_CHOICES))
         known = self._choices[index]
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         if thought and isinstance(thought, str):
             yield ReasoningDelta(thought, index)
-        text = text_of(delta.get("content") or delta.get("refusal") or choice.get("text"))
+        text = wire.text_of(delta.get("content") or delta.get("refusal") or choice.get("text"))
         logprobs = tuple(_logprobs(choice.get("logprobs")))
-        if text or logprobs:
-            known.raw.add(text)
-            yield TextDelta(text, index, logprobs)
-        for place, call in enumerate(items_of(delta.get("tool_calls"))):
+        yield from known.raw.say(text, index, logprobs)
+        for place, call in enumerate(wire.items_of(delta.get("tool_calls"))):
             yield from self._read_call(known, call, place, index)
         reason = choice.get("finish_reason")
         if reason is not None:
             known.reason = (
-                "tool_calls" if known.calls and reason == "stop" else _REASONS.get(text_of(reason), "stop")
+                "tool_calls"
+                if known.calls and reason == "stop"
+                else _REASONS.get(wire.text_of(reason), "stop")
             )
             stop = choice.get("stop_reason")
             known.stop = stop if isinstance(stop, str) else None
 
     @staticmethod
     def _read_call(known: _Choice, call: JsonObject, place: int, index: int) -> Iterator[ToolCallDelta]:
-        number = index_of(call.get("index", place), MAX_CALLS)
-        function = members_of(call.get("function"))
-        arguments = text_of(function.get("arguments"))
+        number = wire.index_of(call.get("index", place), wire.MAX_CALLS)
+        function = wire.members_of(call.get("function"))
+        arguments = wire.text_of(function.get("arguments"))
         if number in known.calls:
             if arguments:
                 yield ToolCallDelta(number, arguments=arguments, index=index)
             return
-        name = text_of(function.get("name"))
+        name = wire.text_of(function.get("name"))
         if not name:
-            raise BrokenAnswer("a call without a name")
+            raise wire.BrokenAnswer("a call without a name")
         if number != len(known.calls):
-            raise BrokenAnswer("a call out of its order")
+            raise wire.BrokenAnswer("a call out of its order")
         known.calls.add(number)
-        yield ToolCallDelta(number, text_of(call.get("id")) or f"call_{number}", name, arguments, index)
+        yield ToolCallDelta(number, wire.text_of(call.get("id")) or f"call_{number}", name, arguments, index)
 
 
 def usage_of(usage: JsonObject) -> Usage:
     """Return the usage in an answer of OpenAI's protocols, whose fields have two sets of names."""
-    read = members_of(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    written = members_of(usage.get("completion_tokens_details") or usage.get("output_tokens_details"))
+    read = wire.members_of(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    written = wire.members_of(usage.get("completion_tokens_details") or usage.get("output_tokens_details"))
     return Usage(
-        prompt=count_of(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        generated=count_of(usage.get("completion_tokens", usage.get("output_tokens"))),
-        cached=count_of(read.get("cached_tokens")),
-        reasoning=count_of(written.get("reasoning_tokens")),
-        written=count_of(read.get("cache_write_tokens")),
-        images=count_of(read.get("image_tokens")),
+        prompt=wire.count_of(usage.get("prompt_tokens", usage.get("input_tokens"))),
+        generated=wire.count_of(usage.get("completion_tokens", usage.get("output_tokens"))),
+        cached=wire.count_of(read.get("cached_tokens")),
+        reasoning=wire.count_of(written.get("reasoning_tokens")),
+        written=wire.count_of(read.get("cache_write_tokens")),
+        images=wire.count_of(read.get("image_tokens")),
     )
 
 
 def _logprobs(found: Any) -> Iterator[TokenLogprob]:
-    for entry in items_of(members_of(found).get("content")):
-        tops = tuple(_token(top) for top in items_of(entry.get("top_logprobs")))
+    for entry in wire.items_of(wire.members_of(found).get("content")):
+        tops = tuple(_token(top) for top in wire.items_of(entry.get("top_logprobs")))
         yield TokenLogprob(*_token(entry), tops)
 
 
 def _token(entry: JsonObject) -> tuple[Token, float]:
-    text, value, code = text_of(entry.get("token")), entry.get("logprob"), entry.get("bytes")
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-        value = -9999.0  # as OpenAI writes what is impossible
+    text, value, code = (
+        wire.text_of(entry.get("token")),
+        wire.number_of(entry.get("logprob")),
+        entry.get("bytes"),
+    )
+    value = -9999.0 if value is None else value  # as OpenAI writes what is impossible
     if isinstance(code, list) and all(type(each) is int and 0 <= each < 256 for each in code):
-        return Token(text, bytes(code)), float(value)
-    return Token(text, text.encode("utf-8", "replace")), float(value)
+        return Token(text, bytes(code)), value
+    return Token(text, text.encode("utf-8", "replace")), value

@@ -15,8 +15,8 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model import Lifecycle
 from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest
-from greenroom.actors.remotes.far_call import Call
-from greenroom.actors.remotes.far_models import FarServer
+from greenroom.actors.remotes.remote_call import Call
+from greenroom.actors.remotes.remote_servers import RemoteServer
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -59,7 +59,7 @@ from greenroom.schemas.protocols.model_protocol import (
 )
 
 if TYPE_CHECKING:
-    from greenroom.actors.remotes.far_client import FarClient
+    from greenroom.actors.remotes.remote_client import RemoteClient
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates where only the remote can count."""
@@ -67,7 +67,7 @@ _OFFICIAL = "api.openai.com"
 
 
 @attrs.frozen
-class FarPrompt(SingleAnswerInput):
+class RemotePrompt(SingleAnswerInput):
     """A request that a remote will prepare.
 
     Args:
@@ -78,7 +78,7 @@ class FarPrompt(SingleAnswerInput):
 
 
 class RemoteModel:
-    """The actor of a far model. It takes no memory here, and has slots of its own.
+    """The actor of a remote model. It takes no memory here, and has slots of its own.
 
     Args:
         there: Name of the model in the remote.
@@ -94,7 +94,7 @@ class RemoteModel:
         key: ModelKey,
         state: ModelState,
         report: Callable[[ModelReport], None],
-        server: FarServer,
+        server: RemoteServer,
         there: str,
         records: RequestRecords,
     ) -> None:
@@ -107,7 +107,7 @@ class RemoteModel:
         self._log = get_logger().bind(actor="remote", model=str(key))
         self._prepared: dict[Reply, tuple[Preparation, Call]] = {}
         self._replies: set[Reply] = set()
-        self._client: FarClient | None = None
+        self._client: RemoteClient | None = None
 
     def send(self, command: ModelCommand) -> None:
         self._control.send(command)
@@ -170,9 +170,13 @@ class RemoteModel:
         self._records.prepare(preparation)
         try:
             call = await trio.to_thread.run_sync(self._call, request)  # large files become text
-            self._records.charge(preparation, FarPrompt(_estimated_tokens(request)))
+            self._records.charge(preparation, RemotePrompt(_estimated_tokens(request)))
         except ProblemError as error:
             reply.fail(error.problem)
+            return
+        except Exception:  # such as a voice's file that has gone
+            self._log.exception("request crashed", request_id=request.id)
+            reply.fail(internal_error())
             return
         self._prepared[reply] = preparation, call
         reply.watch(lambda: self._forget(reply))
@@ -205,14 +209,14 @@ class RemoteModel:
             self._end(running, answer)
 
     async def _ask(self, request: InferenceRequest, call: Call | None, answer: _Answer) -> None:
-        from greenroom.actors.remotes.far_client import FarClient, FarFailure
+        from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
 
         server, now = self._server, time.monotonic()
         if (refusal := server.refusal(answer, now)) is not None:
             answer.fail(refusal)
             return
         if self._client is None:
-            self._client = FarClient(server.name, server.remote, server.record_traffic)
+            self._client = RemoteClient(server.name, server.remote, server.record_traffic)
         server.requests += 1
         server.running += 1
         try:
@@ -220,10 +224,9 @@ class RemoteModel:
             if call is None:
                 call = await trio.to_thread.run_sync(self._call, request)
             await self._client.ask(call, key, _headers(request), answer.take)
-        except FarFailure as failure:
+        except CallFailure as failure:
             server.failures += 1
-            if failure.pause:
-                server.busy_until = max(server.busy_until, time.monotonic() + failure.pause)
+            server.leave_alone(failure.pause)
             if failure.counts:
                 server.breaker.fail(answer, time.monotonic(), failure.reason)
                 if server.breaker.state(time.monotonic()) == "open":
@@ -248,7 +251,7 @@ class RemoteModel:
             ProblemError: 400: the remote's protocol cannot express it.
         """
         from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
-        from greenroom.actors.remotes.far_call import unsupported
+        from greenroom.actors.remotes.remote_call import unsupported
 
         remote, there = self._server.remote, self._there
         api = remote.api

@@ -5,26 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from greenroom.actors.remotes.far_call import (
-    BrokenAnswer,
-    Call,
-    FarError,
-    Raw,
-    Reader,
-    audio_format,
-    data_url,
-    members_of,
-    parameters_of,
-    raise_reported,
-    text_of,
-    unsupported,
-)
+from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import function_of, tools_of, usage_of
 from greenroom.schemas.events.events import (
     FinishReason,
     InferenceEvent,
     ReasoningDelta,
-    TextDelta,
     ToolCallDelta,
 )
 from greenroom.schemas.messages.messages import (
@@ -53,15 +39,15 @@ _THOUGHTS = (
 _ENDS = ("response.completed", "response.incomplete", "response.failed")
 
 
-def response_call(request: InferenceRequest, chat: ChatInput, model: str) -> Call:
+def response_call(request: InferenceRequest, chat: ChatInput, model: str) -> wire.Call:
     """Return the call of a chat.
 
     Raises:
         ProblemError: 400: the protocol cannot express the request.
     """
-    values = parameters_of(request)
+    values = wire.parameters_of(request)
     if request.choices > 1 or values.get("stop") or values.get("logprobs"):
-        raise unsupported("More than one answer, stop strings or log-probabilities", API)
+        raise wire.unsupported("More than one answer, stop strings or log-probabilities", API)
     items = [item for message in chat.messages for item in _items(message)]
     body: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
     body |= {name: values[name] for name in _PASSED_ON if name in values}
@@ -86,8 +72,8 @@ def response_call(request: InferenceRequest, chat: ChatInput, model: str) -> Cal
             wanted = {"type": "json_schema", "name": name or "answer", "schema": schema, "strict": strict}
             body["text"] = {"format": wanted}
         case other:
-            raise unsupported(f"`{other.param}`", API)
-    return Call("/responses", body, ResponseReader())
+            raise wire.unsupported(f"`{other.param}`", API)
+    return wire.Call("/responses", body, ResponseReader())
 
 
 def _items(message: Message) -> Iterator[dict[str, Any]]:
@@ -109,70 +95,63 @@ def _part(part: ContentPart, kind: str) -> dict[str, Any]:
         case TextPart(text):
             return {"type": kind, "text": text}
         case ImagePart():
-            return {"type": "input_image", "image_url": data_url(part), "detail": part.detail}
+            return {"type": "input_image", "image_url": wire.data_url(part), "detail": part.detail}
         case DocumentPart():
             name = part.name or "document.pdf"
-            return {"type": "input_file", "filename": name, "file_data": data_url(part)}
+            return {"type": "input_file", "filename": name, "file_data": wire.data_url(part)}
         case AudioPart():
-            encoded = data_url(ImagePart(part.data)).partition(",")[2]
-            return {"type": "input_audio", "input_audio": {"data": encoded, "format": audio_format(part)}}
+            return wire.audio_part(part)
 
 
-class ResponseReader(Reader):
+class ResponseReader(wire.Reader):
     """Reads the events of a response."""
 
     def __init__(self) -> None:
-        self._raw = Raw()
+        self._raw = wire.Raw()
         self._calls: dict[str, int] = {}
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        raise_reported(data)
-        kind = text_of(data.get("type"))
+        wire.raise_reported(data)
+        kind = wire.text_of(data.get("type"))
         if not kind:
-            raise BrokenAnswer("an event without a type")
+            raise wire.BrokenAnswer("an event without a type")
         if kind in _THOUGHTS:
-            if thought := text_of(data.get("delta")):
+            if thought := wire.text_of(data.get("delta")):
                 yield ReasoningDelta(thought)
         elif kind in ("response.output_text.delta", "response.refusal.delta"):
-            yield from self._say(text_of(data.get("delta")))
+            yield from self._raw.say(wire.text_of(data.get("delta")))
         elif kind == "response.output_item.added":
-            item = members_of(data.get("item"))
+            item = wire.members_of(data.get("item"))
             if item.get("type") == "function_call":
                 yield self._begin(item)
         elif kind == "response.function_call_arguments.delta":
-            number = self._calls.get(text_of(data.get("item_id")))
+            number = self._calls.get(wire.text_of(data.get("item_id")))
             if number is None:
-                raise BrokenAnswer("arguments of a call that has not begun")
-            if part := text_of(data.get("delta")):
+                raise wire.BrokenAnswer("arguments of a call that has not begun")
+            if part := wire.text_of(data.get("delta")):
                 yield ToolCallDelta(number, arguments=part)
         elif kind in _ENDS:
-            yield from self._finish(members_of(data.get("response")))
+            yield from self._finish(wire.members_of(data.get("response")))
 
     def end(self) -> Iterator[InferenceEvent]:
         if not self.finished:
-            raise BrokenAnswer("an answer that ends before its last event")
+            raise wire.BrokenAnswer("an answer that ends before its last event")
         return iter(())
 
     def _begin(self, item: JsonObject) -> ToolCallDelta:
-        number, name = len(self._calls), text_of(item.get("name"))
+        number, name = len(self._calls), wire.text_of(item.get("name"))
         if not name:
-            raise BrokenAnswer("a call without a name")
-        self._calls[text_of(item.get("id")) or f"item_{number}"] = number
-        return ToolCallDelta(number, text_of(item.get("call_id")) or f"call_{number}", name)
-
-    def _say(self, text: str) -> Iterator[InferenceEvent]:
-        if text:
-            self._raw.add(text)
-            yield TextDelta(text)
+            raise wire.BrokenAnswer("a call without a name")
+        self._calls[wire.text_of(item.get("id")) or f"item_{number}"] = number
+        return ToolCallDelta(number, wire.text_of(item.get("call_id")) or f"call_{number}", name)
 
     def _finish(self, response: JsonObject) -> Iterator[InferenceEvent]:
         status = response.get("status")
         if status not in ("completed", "incomplete"):
-            error = members_of(response.get("error"))
-            raise FarError(str(error.get("code") or "failed")[:100], str(error.get("message") or "")[:500])
+            raise wire.ReportedError(*wire.words_of(response.get("error")))
         self.finished = True
-        why = members_of(response.get("incomplete_details")).get("reason")
+        why = wire.members_of(response.get("incomplete_details")).get("reason")
         reason: FinishReason = (
             "length" if why == "max_output_tokens" else "tool_calls" if self._calls else "stop"
         )
-        yield self._raw.finish(reason, usage_of(members_of(response.get("usage"))))
+        yield self._raw.finish(reason, usage_of(wire.members_of(response.get("usage"))))

@@ -296,8 +296,8 @@ def check_remotes(settings: Settings) -> Iterator[Finding]:
     """Yield for each remote whether it is reached, takes the key, and has models that the settings list."""
     import httpx2
 
-    from greenroom.actors.remotes.far_client import headers_of, tls_context
-    from greenroom.actors.remotes.far_models import read_list
+    from greenroom.actors.remotes.remote_client import headers_of, tls_context
+    from greenroom.actors.remotes.remote_servers import read_list
 
     for name, remote in settings.remote_servers.items():
         try:

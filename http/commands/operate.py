@@ -36,9 +36,9 @@ REQUEST_COLUMNS = ("request", "model", "stage", "prompt", "cached", "generated",
     help="Seconds between two updates of `--watch`.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each update.")
-@click.option("--all", "with_far", is_flag=True, help="List the models of remotes, too.")
+@click.option("--all", "with_remotes", is_flag=True, help="List the models of remotes, too.")
 @url_option
-def command(watch: bool, interval: int, as_json: bool, with_far: bool, url: str) -> None:
+def command(watch: bool, interval: int, as_json: bool, with_remotes: bool, url: str) -> None:
     """List the models in the memory of a running server, and its requests.
 
     In a pipe each model and each answer is a line with tabs; a blank line ends each update of `--watch`.
@@ -49,7 +49,7 @@ def command(watch: bool, interval: int, as_json: bool, with_far: bool, url: str)
       greenroom ps --watch --url http://localhost:9000
     """
     client = AdminClient(url)
-    looks = _looks(client, interval if watch else None, with_far=with_far)
+    looks = _looks(client, interval if watch else None, with_remotes=with_remotes)
     if as_json:
         for look in looks:
             click.echo(json.dumps(look))
@@ -66,13 +66,15 @@ def command(watch: bool, interval: int, as_json: bool, with_far: bool, url: str)
         _show(looks, live=watch)
 
 
-def _looks(client: AdminClient, interval: int | None, *, with_far: bool = False) -> Iterator[dict[str, Any]]:
+def _looks(
+    client: AdminClient, interval: int | None, *, with_remotes: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the server's models and requests: once, or again and again if there is an interval in seconds."""
     while True:
         models, requests = client.get("/admin/models"), client.get("/admin/requests")
         status = client.get("/admin/status")
         remotes = status.get("remotes", ())
-        used = [*models["models"], *(_far_models(remotes, models["models"]) if with_far else ())]
+        used = [*models["models"], *(_remote_models(remotes, models["models"]) if with_remotes else ())]
         servers = {"mcp": status.get("mcp", ()), "remotes": remotes}
         yield {"models": used, "requests": requests["requests"], **servers}
         if interval is None:
@@ -141,7 +143,7 @@ def _remote_rows(remotes: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]
         yield remote["name"], remote["breaker"], *map(str, counts), for_line(remote["problem"])
 
 
-def _far_models(
+def _remote_models(
     remotes: Iterable[dict[str, Any]], used: Iterable[dict[str, Any]]
 ) -> Iterator[dict[str, Any]]:
     """Yield the models of remotes that were not requested here, as `GET /admin/models` has the others."""

@@ -78,7 +78,7 @@ def _check_names(settings: Settings, local: KnownModels) -> None:
     for place, model in meanings:
         if not model:
             raise BadSettingError(f"{place} is not named: write model = ...")
-    here = {model for _, model in meanings if not settings.is_far(model)}
+    here = {model for _, model in meanings if not settings.is_remote(model)}
     unknown = local.find_unknown(settings, here) if here else set()
     for place, model in meanings:
         if model in unknown:
@@ -97,7 +97,7 @@ def _check_remotes(settings: Settings) -> None:
     for name, route in settings.all_routes.items():
         if not route.models:
             raise BadSettingError(f"routes.{name} needs `models`")
-        if name in taken or settings.is_far(name):
+        if name in taken or settings.is_remote(name):
             raise BadSettingError(f"routes.{name}: something else has this name: rename one of them")
         for model in route.models:
             if model in settings.all_routes:

@@ -49,6 +49,10 @@ class Remote:
         parts = urlsplit(self.url)
         if self.url and (parts.scheme not in ("http", "https") or not parts.hostname):
             raise ValueError("url must begin with http:// or https://")
+        if not self.url.isprintable() or " " in self.url:
+            raise ValueError("url must be one word of printable characters")
+        if parts.port == 0:
+            raise ValueError("url must have a port between 1 and 65535")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError("url must have no user, query or fragment; a key belongs in key_env or key_file")
 
@@ -172,7 +176,7 @@ class Remotes:
         routes: dict[str, Route] = _merged(Route, self.routes)
         return routes
 
-    def is_far(self, model: str) -> bool:
+    def is_remote(self, model: str) -> bool:
         """Return whether a name is one of a model of a remote, also while nothing may leave."""
         owner, slash, _ = model.partition("/")
         return bool(slash) and any(name == owner for name, _ in self.remotes)

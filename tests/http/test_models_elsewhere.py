@@ -16,7 +16,7 @@ import trio
 from rich.console import Console
 
 from greenroom.http.commands.doctor import check_remotes
-from greenroom.http.commands.operate import _far_models, tables
+from greenroom.http.commands.operate import _remote_models, tables
 from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
@@ -191,7 +191,7 @@ async def test_the_far_models_are_listed_with_where_they_live(tiny_model: Callab
         assert one["context_length"] > 0
         status = (await fetch(each.near.server, "GET", "/admin/status")).json()
         assert [remote["models"] for remote in status["remotes"]] == [["studio/qwen3"]]
-        assert next(iter(_far_models(status["remotes"], [])))["id"] == "studio/qwen3"
+        assert next(iter(_remote_models(status["remotes"], [])))["id"] == "studio/qwen3"
         shown = io.StringIO()
         look = {"models": [], "requests": [], "mcp": [], "remotes": status["remotes"]}
         Console(file=shown, width=120).print(tables(look))

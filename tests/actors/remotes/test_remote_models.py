@@ -17,8 +17,9 @@ from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.pool.tickets import NOT_ANSWERED
 from greenroom.actors.remotes.anthropic_wire import messages_call
 from greenroom.actors.remotes.breaker import FAILURES
-from greenroom.actors.remotes.far_client import FarClient, FarFailure
 from greenroom.actors.remotes.openai_wire import chat_call
+from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
+from greenroom.actors.remotes.remote_servers import MAX_MODELS, read_list
 from greenroom.actors.remotes.responses_wire import response_call
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
@@ -43,10 +44,13 @@ from greenroom.tests.support.servers.far_servers import (
     FAULTS,
     HEADS,
     STREAMS,
+    USAGE,
     Asked,
     Script,
     StandIn,
     answering,
+    chunk,
+    event,
     models,
     standing_in,
 )
@@ -117,7 +121,7 @@ async def _is_sound(system: System) -> bool:
     return told(await events_of(system, "far/big"))[1] == "Hello"
 
 
-async def outcome(client: FarClient, far: StandIn, api: Any, script: Script) -> tuple[str, Problem | None]:
+async def outcome(client: RemoteClient, far: StandIn, api: Any, script: Script) -> tuple[str, Problem | None]:
     """Return the text that a client gets of a script, and the problem at its end."""
     far.answer = answering(script, "big")
     asked = chat("far/big")
@@ -133,7 +137,7 @@ async def outcome(client: FarClient, far: StandIn, api: Any, script: Script) -> 
     problem = None
     try:
         await client.ask(call, None, {}, events.append)
-    except FarFailure as failure:
+    except CallFailure as failure:
         problem = failure.problem
     assert (problem is None) == any(isinstance(event, Finished) for event in events)
     return "".join(event.text for event in events if isinstance(event, TextDelta)), problem
@@ -150,7 +154,7 @@ async def test_each_fault_is_a_problem_that_names_the_remote_and_quotes_nothing(
     wrong: dict[str, Any] = {}
     async with standing_in(answering(Script())) as far:
         limits: list[tuple[str, ...]] = [(), ("silence_timeout",), ("first_token_timeout",)]
-        clients = {each: FarClient("far", _remote(far, api, *each)) for each in limits}
+        clients = {each: RemoteClient("far", _remote(far, api, *each)) for each in limits}
         for name, script in HEADS.items():
             text, problem = await outcome(clients[()], far, api, script)
             if text or problem is None or "SECRET" in problem.detail or problem.code not in NOT_ANSWERED:
@@ -192,7 +196,7 @@ async def test_a_fault_is_replaced_before_the_first_token_and_told_after_it(api:
 async def test_the_breaker_opens_stays_silent_and_closes_after_one_probe() -> None:
     now = 0.0
     async with two_remotes("openai") as (system, far, spare):
-        server = system.far.servers["far"]
+        server = system.remotes.servers["far"]
         far.answer = answering(Script(status=500), "big")
         for _ in range(FAILURES):
             assert problem_of(await events_of(system, "far/big")).code == "remote_failed"
@@ -222,12 +226,105 @@ async def test_a_busy_remote_is_left_alone_for_as_long_as_it_asks() -> None:
         assert 500 < problem.retry_after <= 600
 
 
-async def test_a_cancelled_request_is_cancelled_in_its_remote() -> None:
-    async with house(Script((*STREAMS["openai"][:3], None))) as each:
+MANY = 10**400
+ODD: dict[str, tuple[bytes, ...]] = {
+    "half of a surrogate pair": (chunk({"content": "a\ud800b"}), *STREAMS["openai"][4:]),
+    "counts of many digits": (
+        chunk({"content": "a?b"}),
+        chunk(reason="stop", usage={**USAGE, "prompt_tokens": MANY, "completion_tokens": -MANY}),
+        b"data: [DONE]\n\n",
+    ),
+    "log-probabilities that are none": (
+        chunk(
+            choices=[
+                {
+                    "index": 0,
+                    "delta": {"content": "a?b"},
+                    "logprobs": {"content": [{"token": "a", "logprob": -MANY}]},
+                }
+            ]
+        ),
+        *STREAMS["openai"][4:],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+async def test_odd_values_are_read_as_far_as_they_mean_something(name: str) -> None:
+    async with house(Script(ODD[name])) as each:
+        assert told(await events_of(each.system, "far/big"))[1] == "a?b"
+
+
+REFUSALS: dict[str, tuple[Script, str]] = {
+    "its client's mistake, told in a stream": (
+        Script((event(error={"type": "invalid_request_error", "code": "bad_image", "message": "no image"}),)),
+        "remote_refused_request",
+    ),
+    "its client's mistake, told by the status": (Script((), 400), "remote_refused_request"),
+    "too many requests": (Script((), 429, headers={"retry-after": "0"}), "remote_busy"),
+    "no money": (Script((), 402), "remote_refused"),
+    "no answer": (Script((), 204), "remote_failed"),
+}
+
+
+async def test_the_breaker_counts_what_is_the_remotes_own_fault_alone() -> None:
+    async with house(Script(), remote={"models": ("big",)}) as each:
+        server = each.system.remotes.servers["far"]
+        for name, (script, code) in REFUSALS.items():
+            each.far.answer = answering(script, "big")
+            for _ in range(FAILURES):
+                server.busy_until = 0.0
+                assert problem_of(await events_of(each.system, "far/big")).code == code, name
+            state = "open" if name == "no answer" else "closed"
+            assert server.breaker.state(time.monotonic()) == state, name
+
+
+LISTS: dict[str, tuple[Any, Any]] = {
+    "no lists": ({"data": 5}, {"models": 5}),
+    "items that are none": ({"data": [5, None, []]}, {"models": [5, None, []]}),
+    "ids that are none": ({"data": [{"id": []}, {"id": ""}]}, {"models": [{"id": []}, {"id": {}}]}),
+    "hostile ids": ({"data": [{"id": "a\nb"}, {"id": "\u202egpj"}, {"id": "x" * 10_000}]}, None),
+    "figures of many digits": (
+        {"data": [{"id": "ok", "created": MANY, "context_length": -MANY, "capabilities": {"voices": [3]}}]},
+        {"models": [{"id": "ok", "waiting": MANY}]},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_no_list_of_a_remote_does_harm(name: str) -> None:
+    found = [model.name for model in read_list(Remote("http://far"), *LISTS[name])]
+    assert found == (["ok"] if "figures" in name else [])
+
+
+def test_a_list_without_an_end_is_cut() -> None:
+    listed = {"data": [{"id": f"m{number}"} for number in range(100_000)]}
+    assert len([*read_list(Remote("http://far"), listed)]) == MAX_MODELS
+
+
+@pytest.mark.parametrize("url", ["http://h:x", "http://h:99999", "http://h/\x01", "http://a b", "ftp://h"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=r"url|[Pp]ort"):
+        Remote(url)
+
+
+@pytest.mark.parametrize("begun", [0, 3], ids=["before the first token", "amid the answer"])
+async def test_a_cancelled_request_is_cancelled_in_its_remote(begun: int) -> None:
+    async with house(Script((*STREAMS["openai"][:begun], None))) as each:
         with Generation(each.system.pool, chat("far/big")) as generation:
-            async for event in generation:
-                if isinstance(event, TextDelta):
-                    break
+            async with trio.open_nursery() as nursery:
+
+                async def follow() -> None:
+                    async for told_of in generation:
+                        if isinstance(told_of, TextDelta):
+                            nursery.cancel_scope.cancel("the client has left")
+
+                nursery.start_soon(follow)
+                with trio.fail_after(60):
+                    await each.far.wait_for_posts(1)
+                    if begun:
+                        await trio.sleep_forever()
+                nursery.cancel_scope.cancel("the client has left")
         with trio.fail_after(60):
             await each.far.posts[0].left.wait()
         await eventually(lambda: _is_free(each.system))
@@ -235,7 +332,7 @@ async def test_a_cancelled_request_is_cancelled_in_its_remote() -> None:
 
 async def _is_free(system: System) -> bool:
     await trio.lowlevel.checkpoint()
-    return all(server.running == 0 for server in system.far.servers.values())
+    return all(server.running == 0 for server in system.remotes.servers.values())
 
 
 async def test_nothing_leaves_that_must_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +348,11 @@ async def test_nothing_leaves_that_must_not(monkeypatch: pytest.MonkeyPatch) -> 
         assert headers["x-greenroom-hop"] == "1"
         assert headers["x-client-request-id"] == "r"
         assert headers["traceparent"].startswith("00-aaaa")
+        # What the remote sets for one client does not come back with the requests of another.
+        each.far.answer = answering(attrs.evolve(script, headers={"set-cookie": "who=alice; Path=/"}), "big")
+        for _ in range(2):
+            await events_of(each.system, "far/big")
+        assert "cookie" not in each.far.posts[-1].headers
     async with house(script, local_only=True) as each:
         assert problem_of(await events_of(each.system, "far/big")).code == "model_not_found"
         assert each.far.asked == []

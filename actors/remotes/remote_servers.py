@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 
 from greenroom.actors.remotes.breaker import Breaker, BreakerState
-from greenroom.actors.remotes.far_call import count_of
+from greenroom.actors.remotes.remote_call import count_of
 from greenroom.actors.remotes.routing import Candidate
 from greenroom.schemas.events.statistics import RemoteStatus
 from greenroom.schemas.logs import get_logger
@@ -37,7 +37,7 @@ log = get_logger(actor="remotes")
 
 
 @attrs.frozen
-class FarModel:
+class OfferedModel:
     """A model of a remote, as its last list tells.
 
     Args:
@@ -60,7 +60,7 @@ class FarModel:
 
 
 @attrs.define(eq=False)
-class FarServer:
+class RemoteServer:
     """A remote with its state.
 
     Args:
@@ -74,7 +74,7 @@ class FarServer:
     name: str
     remote: Remote
     breaker: Breaker = attrs.field(factory=Breaker)
-    models: Mapping[str, FarModel] | None = None
+    models: Mapping[str, OfferedModel] | None = None
     error: str = ""
     busy_until: float = 0.0
     requests: int = 0
@@ -90,6 +90,10 @@ class FarServer:
     def record_traffic(self, sent: int, received: int) -> None:
         self.bytes_sent += sent
         self.bytes_received += received
+
+    def leave_alone(self, seconds: float) -> None:
+        """Send it nothing for a time that it has asked for."""
+        self.busy_until = max(self.busy_until, time.monotonic() + seconds if seconds else 0.0)
 
     def fault(self, now: float) -> str:
         """Return the reason why nothing is sent to it now; empty if something may be."""
@@ -111,7 +115,7 @@ class FarServer:
             return Problem(503, "remote_away", detail, retry_after=left)
         return None
 
-    def record_list(self, listed: Iterator[FarModel], error: str = "") -> None:
+    def record_list(self, listed: Iterator[OfferedModel], error: str = "") -> None:
         """Record the models of a list, or the reason why none came; the last list then stays."""
         if error:
             if error != self.error:
@@ -142,7 +146,7 @@ class FarServer:
         )
 
 
-class FarModels:
+class RemoteServers:
     """The remotes of the settings. Reading is safe on any thread.
 
     Args:
@@ -150,10 +154,10 @@ class FarModels:
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
-        self.servers = {name: FarServer(name, remote) for name, remote in settings.remote_servers.items()}
+        self.servers = {name: RemoteServer(name, remote) for name, remote in settings.remote_servers.items()}
         self._clock = clock
 
-    def place(self, model: str) -> tuple[FarServer, str] | None:
+    def place(self, model: str) -> tuple[RemoteServer, str] | None:
         """Return the remote of a model and the model's name there; None if it is none of a remote."""
         owner, _, name = model.partition("/")
         server = self.servers.get(owner)
@@ -165,7 +169,7 @@ class FarModels:
         return (server, there) if known else None
 
     def find(self, name: str, settings: Settings) -> ModelName | None:
-        """Return the meaning of a name, an alias or a profile of a far model; None if it means none."""
+        """Return the meaning of a name, an alias or a profile of a remote model; None if it means none."""
         if not self.servers:
             return None
         if self.place(name) is not None:
@@ -211,18 +215,18 @@ class FarModels:
 
 
 def _descriptions(
-    server: str, remote: Remote, listed: Mapping[str, FarModel]
+    server: str, remote: Remote, listed: Mapping[str, OfferedModel]
 ) -> tuple[ModelDescription, ...]:
     """Return descriptions of listed models, and of those that the settings name and no list has."""
     named = {name: _guessed(name) for name in remote.named}
     return tuple(_description(server, remote, model) for model in {**named, **listed}.values())
 
 
-def _guessed(name: str) -> FarModel:
-    return FarModel(name, name, kind_of(name))
+def _guessed(name: str) -> OfferedModel:
+    return OfferedModel(name, name, kind_of(name))
 
 
-def _description(server: str, remote: Remote, model: FarModel) -> ModelDescription:
+def _description(server: str, remote: Remote, model: OfferedModel) -> ModelDescription:
     traits: dict[str, Any] = {"inputs": model.inputs, "voices": model.voices}
     record = CapabilityRecord(model.kind, "default", f"remote ({remote.api})", model.context, **traits)
     ident = f"{server}/{model.name}"
@@ -234,7 +238,7 @@ def kind_of(name: str) -> ModelType:
     return next((kind for pattern, kind in _BY_NAME if re.search(pattern, name.lower())), "text")
 
 
-def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[FarModel]:
+def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[OfferedModel]:
     """Yield the models of a remote's list that the settings take.
 
     Args:
@@ -242,31 +246,34 @@ def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[FarMode
         used: Answer of a Greenroom to `GET /admin/models`; None without one.
     """
     entries = listed.get("data") if isinstance(listed, dict) else None
-    waiting = {
-        each.get("id"): count_of(each.get("waiting"))
-        for each in (used.get("models") if isinstance(used, dict) else None) or ()
-        if isinstance(each, dict)
-    }
-    for entry in (entries if isinstance(entries, list) else [])[:MAX_MODELS]:
-        there = entry.get("id") if isinstance(entry, dict) else None
-        if not isinstance(there, str) or not there.isprintable() or not 0 < len(there) <= _MAX_NAME:
+    loads = used.get("models") if isinstance(used, dict) else None
+    waiting = {str(each.get("id")): count_of(each.get("waiting")) for each in _objects(loads)}
+    for entry in _objects(entries):
+        there = entry.get("id")
+        if not _is_name(there):
             continue
         # What another Greenroom has from a remote itself is not asked of it.
         is_far = str(entry.get("architecture") or "").startswith("remote (")
         if not is_far and (name := remote.name_here(there)) is not None:
-            yield _far_model(name, there, entry, waiting.get(there, 0))
+            yield _offered(name, there, entry, waiting.get(there, 0))
 
 
-def _far_model(name: str, there: str, entry: JsonObject, waiting: int) -> FarModel:
+def _is_name(value: Any) -> TypeGuard[str]:
+    return isinstance(value, str) and value.isprintable() and 0 < len(value) <= _MAX_NAME
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    return [each for each in value[:MAX_MODELS] if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _offered(name: str, there: str, entry: JsonObject, waiting: int) -> OfferedModel:
     kind = next((known for known in _KINDS if known == entry.get("type")), kind_of(there))
     context = next((count for key in _CONTEXTS if (count := count_of(entry.get(key)))), 0)
     told = entry.get("capabilities")
     voices = told.get("voices") if isinstance(told, dict) else None
-    names = (
-        tuple(voice for voice in voices if isinstance(voice, str))[:500] if isinstance(voices, list) else ()
-    )
+    names = tuple(filter(_is_name, voices))[:500] if isinstance(voices, list) else ()
     inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
     loaded = entry.get("state") == "ready"
-    return FarModel(
+    return OfferedModel(
         name, there, kind, context, inputs, names, count_of(entry.get("created")), loaded, waiting
     )

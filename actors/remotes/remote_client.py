@@ -6,13 +6,14 @@ import json
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, NoReturn
 
 import httpx2
 import trio
 
-from greenroom.actors.remotes.far_call import BrokenAnswer, Call, FarError, as_json
+from greenroom.actors.remotes.remote_call import BrokenAnswer, Call, ReportedError, as_json, words_of
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.remotes import Remote
@@ -36,7 +37,7 @@ Traffic = Callable[[int, int], None]
 """Callback for bytes that were sent and received."""
 
 
-class FarFailure(Exception):
+class CallFailure(Exception):
     """An error of a call.
 
     Args:
@@ -51,7 +52,7 @@ class FarFailure(Exception):
         self.problem, self.reason, self.counts, self.pause = problem, reason, counts, pause
 
 
-class FarClient:
+class RemoteClient:
     """A client of one remote, with connections that stay open.
 
     Args:
@@ -74,7 +75,7 @@ class FarClient:
         """Return the JSON at an address of the remote.
 
         Raises:
-            FarFailure: There is none.
+            CallFailure: There is none.
         """
         client = await self._open()
         with trio.move_on_after(seconds):
@@ -99,7 +100,7 @@ class FarClient:
             deliver: Callback for events; must not block.
 
         Raises:
-            FarFailure: The answer did not come to its end.
+            CallFailure: The answer did not come to its end.
         """
         client, limits = await self._open(), self._remote
         with trio.move_on_after(limits.first_token_timeout) as patience:
@@ -147,7 +148,11 @@ class FarClient:
                 context = await trio.to_thread.run_sync(tls_context, self._remote.ca_file)
                 timeout = httpx2.Timeout(None, connect=self._remote.connect_timeout)
                 # What the environment says of proxies and passwords would send requests elsewhere.
-                self._client = httpx2.AsyncClient(verify=context, timeout=timeout, trust_env=False)
+                # A cookie would tie together the requests of different clients.
+                jar = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+                self._client = httpx2.AsyncClient(
+                    verify=context, timeout=timeout, trust_env=False, cookies=jar
+                )
             return self._client
 
     async def _refuse(self, response: httpx2.Response) -> NoReturn:
@@ -156,44 +161,41 @@ class FarClient:
         if status >= 400:
             body = await self._read(response, MAX_ERROR, cuts=True)
         try:
-            decoded = json.loads(body)
-        except (ValueError, RecursionError):
-            decoded = {}
-        error = decoded.get("error") if isinstance(decoded, dict) else None
-        members = error if isinstance(error, dict) else {}
-        code, text = str(members.get("code") or members.get("type") or ""), str(members.get("message") or "")
-        self._refuse_status(status, code, text, _retry_after(response))
+            error = _object(_decode(body)).get("error")
+        except BrokenAnswer:
+            error = None
+        self._refuse_status(status, *words_of(error), _retry_after(response))
 
     def _refuse_status(self, status: int, code: str, text: str, pause: float | None) -> NoReturn:
         """Raise the failure of a status; the remote's own words go to the client of a 400 alone."""
         name = self._name
         if any(mark in code or mark in text for mark in _CONTEXT):
-            detail = f"The remote '{name}' says: {text[:500]}"
+            detail = f"The remote '{name}' says: {text}"
             problem = Problem(400, "context_length_exceeded", detail, "messages")
-            raise FarFailure(problem, "the context is too long", counts=False)
-        if status in (401, 403):
+            raise CallFailure(problem, "the context is too long", counts=False)
+        if status in (401, 402, 403):
             detail = f"The remote '{name}' refuses its key, or what the key may do (status {status})."
-            raise FarFailure(Problem(503, "remote_refused", detail), f"status {status}", counts=False)
+            raise CallFailure(Problem(503, "remote_refused", detail), f"status {status}", counts=False)
         if status == 404:
             detail = f"The remote '{name}' does not have this model, or this route."
-            raise FarFailure(Problem(404, "model_not_found", detail, "model"), "status 404", counts=False)
+            raise CallFailure(Problem(404, "model_not_found", detail, "model"), "status 404", counts=False)
         if status == 429 or (status in (503, 529) and pause is not None):
             seconds = min(_PAUSE if pause is None else pause, _LONGEST_PAUSE)
             detail = f"The remote '{name}' has too much to do (status {status})."
             problem = Problem(
                 429 if status == 429 else 503, "remote_busy", detail, retry_after=max(1, round(seconds))
             )
-            raise FarFailure(problem, f"status {status}", counts=False, pause=seconds)
+            raise CallFailure(problem, f"status {status}", counts=False, pause=seconds)
         if status == 408 or status >= 500:
             self._fail("failed", f"status {status}")
-        if 300 <= status < 400:
-            self._fail("failed", f"it leads elsewhere (status {status}), which is not followed")
-        detail = f"The remote '{name}' refuses the request (status {status}): {text[:500]}"
-        raise FarFailure(Problem(400, "remote_refused_request", detail), f"status {status}", counts=False)
+        if status < 400:
+            self._fail("failed", f"it leads elsewhere, or has no answer (status {status})")
+        detail = f"The remote '{name}' refuses the request (status {status}): {text}"
+        raise CallFailure(Problem(400, "remote_refused_request", detail), f"status {status}", counts=False)
 
     def _fail(self, kind: str, reason: str, *, status: int = 503) -> NoReturn:
         detail = f"The remote '{self._name}' failed: {reason}."
-        raise FarFailure(Problem(status, f"remote_{kind}", detail, retry_after=5), reason)
+        raise CallFailure(Problem(status, f"remote_{kind}", detail, retry_after=5), reason)
 
     async def _receive(
         self,
@@ -218,9 +220,10 @@ class FarClient:
                 _deliver(reader.end(), take)
         except BrokenAnswer as error:
             self._fail("failed", f"it sent {error}")
-        except FarError as error:
+        except ReportedError as error:
             busy = any(mark in error.code for mark in ("rate_limit", "overloaded", "429", "529"))
-            self._refuse_status(429 if busy else 500, error.code, error.text, None)
+            status = 429 if busy else 400 if "invalid_request" in error.code else 500
+            self._refuse_status(status, error.code, error.text, None)
 
     async def _follow(
         self, response: httpx2.Response, feed: Callable[[bytes], bool], patience: trio.CancelScope
@@ -240,7 +243,7 @@ class FarClient:
                     if size > MAX_ANSWER:
                         raise BrokenAnswer(f"more than {MAX_ANSWER:,} bytes")
                     is_complete = feed(data)
-                except (BrokenAnswer, FarError) as error:
+                except (BrokenAnswer, ReportedError) as error:
                     failure = error
                     reading.cancel()
                 if is_complete:  # the end of the bytes lets the connection be used again
@@ -281,7 +284,7 @@ def headers_of(remote: Remote, key: str | None) -> dict[str, str]:
 class _Sent:
     """A response to a request, closed at the end; failures of the transport become those of the remote."""
 
-    def __init__(self, owner: FarClient, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
+    def __init__(self, owner: RemoteClient, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
         self._owner, self._client, self._request = owner, client, request
         self._response: httpx2.Response | None = None
 
@@ -370,7 +373,10 @@ class Lines:
 
 def _decode(content: bytes) -> Any:
     try:
-        return json.loads(content)
+        found = json.loads(content)
+        if b"\\ud" in content.lower():  # lone surrogates could not be sent on
+            found = json.loads(as_json(found).encode("utf-8", "replace"))
+        return found
     except (ValueError, RecursionError):
         raise BrokenAnswer("broken JSON") from None
 

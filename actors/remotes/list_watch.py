@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from greenroom.actors.remotes.far_models import FarModels, FarServer, read_list
+from greenroom.actors.remotes.remote_servers import RemoteServer, RemoteServers, read_list
 
 INTERVALS = {"greenroom": 5.0}
 """Seconds between two lists of a remote, by its api; a Greenroom's tells what is loaded."""
@@ -17,23 +17,23 @@ SECONDS = 10.0
 """Longest time until a list is there."""
 
 
-async def watch_remotes(far: FarModels) -> None:
+async def watch_remotes(remotes: RemoteServers) -> None:
     """Ask the remotes for their models again and again, until cancelled."""
     async with trio.open_nursery() as nursery:
-        for server in far.servers.values():
+        for server in remotes.servers.values():
             nursery.start_soon(_watch, server)
 
 
-async def _watch(server: FarServer) -> None:
-    from greenroom.actors.remotes.far_client import FarClient
+async def _watch(server: RemoteServer) -> None:
+    from greenroom.actors.remotes.remote_client import RemoteClient
 
-    client = FarClient(server.name, server.remote, server.record_traffic)
+    client = RemoteClient(server.name, server.remote, server.record_traffic)
     usual = pause = INTERVALS.get(server.remote.api, _INTERVAL)
     try:
         while True:
             # While the breaker is open nothing is sent; then this is the one request that may try.
             probe, now = object(), time.monotonic()
-            if server.breaker.begin(probe, now):
+            if now >= server.busy_until and server.breaker.begin(probe, now):
                 was_closed = server.breaker.state(now) == "closed"
                 is_there = await _refresh(server, client)
                 if not was_closed and is_there:
@@ -46,17 +46,18 @@ async def _watch(server: FarServer) -> None:
         await client.aclose()
 
 
-async def _refresh(server: FarServer, client: Any) -> bool:
+async def _refresh(server: RemoteServer, client: Any) -> bool:
     """Bring the list up to date; return whether the remote has answered."""
-    from greenroom.actors.remotes.far_client import FarFailure
+    from greenroom.actors.remotes.remote_client import CallFailure
 
     remote = server.remote
     try:
         key = await trio.to_thread.run_sync(remote.key)
         query = "?limit=1000" if remote.api == "anthropic" else ""
         listed = await client.get(f"{remote.base}/models{query}", key, SECONDS)
-    except FarFailure as failure:
+    except CallFailure as failure:
         server.record_list(iter(()), failure.reason)
+        server.leave_alone(failure.pause)
         return not failure.counts
     except (OSError, ValueError) as error:
         server.record_list(iter(()), str(error))
@@ -65,7 +66,7 @@ async def _refresh(server: FarServer, client: Any) -> bool:
     if remote.api == "greenroom":
         try:  # a guest's key does not open this
             used = await client.get(f"{remote.root}/admin/models", key, SECONDS)
-        except FarFailure:
+        except CallFailure:
             used = None
     server.record_list(read_list(remote, listed, used))
     return True

@@ -10,7 +10,15 @@ from typing import Any
 
 import attrs
 
-from greenroom.schemas.events.events import Finished, FinishReason, InferenceEvent, Timing, Usage
+from greenroom.schemas.events.events import (
+    Finished,
+    FinishReason,
+    InferenceEvent,
+    TextDelta,
+    Timing,
+    TokenLogprob,
+    Usage,
+)
 from greenroom.schemas.file_formats import image_format
 from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImagePart, JsonObject
 from greenroom.schemas.messages.requests import InferenceRequest
@@ -26,7 +34,7 @@ class BrokenAnswer(Exception):
     """An error for an answer that does not have the documented shape; its text has nothing of the answer."""
 
 
-class FarError(Exception):
+class ReportedError(Exception):
     """An error that the remote reports within an answer.
 
     Args:
@@ -49,7 +57,7 @@ class Reader:
         """Yield the events of one server-sent event.
 
         Raises:
-            BrokenAnswer, FarError: It is none of the protocol, or reports an error.
+            BrokenAnswer, ReportedError: It is none of the protocol, or reports an error.
         """
         raise BrokenAnswer("events where none are expected")
 
@@ -95,16 +103,21 @@ def raise_reported(data: JsonObject) -> None:
     """Raise the error that a body holds, in OpenAI's or Anthropic's shape.
 
     Raises:
-        FarError: There is one.
+        ReportedError: There is one.
     """
     error = data.get("error")
     if not error and data.get("type") == "error":
         error = data
     if error:
-        members = error if isinstance(error, dict) else {}
-        code = members.get("code") or members.get("type") or "error"
-        text = members.get("message") or (error if isinstance(error, str) else "")
-        raise FarError(str(code)[:100], str(text)[:500])
+        raise ReportedError(*words_of(error))
+
+
+def words_of(error: Any) -> tuple[str, str]:
+    """Return the type and code of an error, and its message, which may quote a prompt."""
+    members = error if isinstance(error, dict) else {}
+    code = " ".join(str(members[name])[:100] for name in ("type", "code") if members.get(name))
+    text = members.get("message") or (error if isinstance(error, str) else "")
+    return code or "error", str(text)[:500]
 
 
 def data_url(part: ImagePart | DocumentPart) -> str:
@@ -114,9 +127,10 @@ def data_url(part: ImagePart | DocumentPart) -> str:
     return f"data:{kind};base64,{base64.b64encode(part.data).decode()}"
 
 
-def audio_format(part: AudioPart) -> str:
-    """Return OpenAI's name for the format of a recording."""
-    return "wav" if part.data[:4] == b"RIFF" else "mp3"
+def audio_part(part: AudioPart) -> dict[str, Any]:
+    form = "wav" if part.data[:4] == b"RIFF" else "mp3"
+    encoded = base64.b64encode(part.data).decode()
+    return {"type": "input_audio", "input_audio": {"data": encoded, "format": form}}
 
 
 def parameters_of(request: InferenceRequest) -> dict[str, Any]:
@@ -124,10 +138,20 @@ def parameters_of(request: InferenceRequest) -> dict[str, Any]:
     return {**request.defaults, **request.overrides}
 
 
+def number_of(value: Any) -> float | None:
+    """Return a finite number of an answer; None for what is none."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:  # JSON may have hundreds of digits
+        return None
+    return found if math.isfinite(found) else None
+
+
 def count_of(value: Any) -> int:
     """Return a number of tokens that a remote reports; 0 for what is none."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    return max(0, min(int(value), 2**53)) if is_number else 0
+    return max(0, min(int(number_of(value) or 0), 2**53))
 
 
 def members_of(value: Any) -> JsonObject:
@@ -187,10 +211,12 @@ class Raw:
     parts: list[str] = attrs.field(factory=list)
     size: int = 0
 
-    def add(self, text: str) -> None:
+    def say(self, text: str, index: int = 0, logprobs: tuple[TokenLogprob, ...] = ()) -> Iterator[TextDelta]:
         if self.size < MAX_RAW:
             self.parts.append(text)
             self.size += len(text)
+        if text or logprobs:
+            yield TextDelta(text, index, logprobs)
 
     def finish(self, reason: FinishReason, usage: Usage, index: int = 0, stop: str | None = None) -> Finished:
         return Finished(reason, usage, Timing(), stop, index, raw="".join(self.parts))
