@@ -153,6 +153,8 @@ class ToolConversation(RequestEvents):
             case ModelDescriptions(models) if models and (record := models[0].record) is not None:
                 self._room = min(RESULT_TOKENS, record.context // _CONTEXT_SHARE)
                 self._sees = "image" in record.inputs
+            case Failed():  # the model is not there any more, and the reply has ended
+                self._finish(answer)
         if not self._awaited and self._generation is None and not self._ended and self._lists_are_complete:
             self._go_on()
 
@@ -170,7 +172,7 @@ class ToolConversation(RequestEvents):
             names = (name for name, own in self._own.items() if (own.server, own.name) == _place(approved))
             call = ToolCall(approved.id, next(names, ""), approved.arguments)
             self._emit(approved)
-            self._start(call, approved=True)
+            self._start(call)
         if not self._awaited:
             self._begin_turn()
 
@@ -254,13 +256,13 @@ class ToolConversation(RequestEvents):
         if not self._awaited:
             self._go_on()
 
-    def _start(self, call: ToolCall, *, approved: bool = False) -> None:
+    def _start(self, call: ToolCall) -> None:
         """Send a call, or refuse it at once."""
         tool = self._own.get(call.name)
         if tool is None:
             self._take_result(call, _refusal(call, "The tool is not offered any more."))
             return
-        arguments, fault = self._rules.take(call, tool, approved=approved)
+        arguments, fault = self._rules.take(call, tool)
         if fault:
             self._take_result(call, _refusal(call, fault))
             return

@@ -61,14 +61,14 @@ def join_tools(
     taken = {tool.name for tool in declared}
     joined: dict[str, OwnTool] = {}
     for tool, function in loop.functions:
-        joined[tool.name] = OwnTool(tool, tool.name, function)
+        joined[tool.name] = OwnTool(attrs.evolve(tool, held=True), tool.name, function)
     for source in loop.sources:
         for tool in lists[source.label].tools if source.label in lists else ():
             name = _ODD.sub("_", tool.name)[:64] or "_"  # markers of a format are no names
             name = f"{source.label}__{name}" if name in taken or name in joined else name
             while name in taken or name in joined:
                 name += "_"
-            joined[name] = OwnTool(attrs.evolve(tool, name=name), tool.name, source)
+            joined[name] = OwnTool(attrs.evolve(tool, name=name, held=True), tool.name, source)
     return joined
 
 
@@ -88,7 +88,7 @@ class LoopRules:
     def choice(self, turn: int, own: Mapping[str, OwnTool]) -> ToolChoice:
         """Return the choice of tools for a turn: what must be called, must be called once."""
         choice, chosen = self._asked_choice, self._loop.chosen
-        if turn > 1 and self._is_used_up:
+        if self._is_used_up and (turn > 1 or self._calls):
             return ToolChoice("none")
         names = [
             name for name, each in own.items() if chosen & {(each.server, each.name), (each.server, None)}
@@ -111,9 +111,9 @@ class LoopRules:
             return "repeated_call"
         return "max_turns" if calls and turn >= self._loop.max_turns else ""
 
-    def take(self, call: ToolCall, tool: OwnTool, *, approved: bool) -> tuple[dict[str, Any], str]:
+    def take(self, call: ToolCall, tool: OwnTool) -> tuple[dict[str, Any], str]:
         """Count a call, and return its arguments; with the reason if it must not be made."""
-        if self._is_used_up and not approved:
+        if self._is_used_up:
             return {}, "The call was not made: this answer may make no more. Answer without tools."
         arguments, fault = find_fault(call.arguments, tool.tool.parameters)
         self._calls += not fault

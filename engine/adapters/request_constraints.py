@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import attrs
+
 from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.engine.loading.libraries import import_grammar_library
 from greenroom.engine.parsers.parser import ReasoningParser, ToolCallParser
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import ToolChoice
 from greenroom.schemas.messages.requests import (
@@ -18,11 +21,13 @@ from greenroom.schemas.messages.requests import (
     RawInput,
     ReasoningConstraint,
 )
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.problems import ProblemError, invalid
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.compiler import GrammarCompiler
     from greenroom.engine.grammar.matcher import Matcher
+
+log = get_logger(__name__)
 
 
 class RequestConstraints:
@@ -70,7 +75,14 @@ class RequestConstraints:
         budget = None if reasoning is None else reasoning.budget
         if constraint.response_format is None and constraint.calls is None and budget is None:
             return None
-        matcher = self._get_compiler().compile(constraint)
+        try:
+            matcher = self._get_compiler().compile(constraint)
+        except ProblemError as error:
+            if constraint.calls is None or _demands(constraint.calls, request):
+                raise
+            _tell_unheld(request, error.problem.detail)
+            rest = attrs.evolve(constraint, calls=None)
+            matcher = None if budget is None else self._get_compiler().compile(rest)
         continued = isinstance(request.input, ChatInput) and request.input.continue_final_message
         if continued and not opens_reasoning and matcher is not None and matcher.constrains_answer:
             field = "continue_final_message"
@@ -83,9 +95,11 @@ class RequestConstraints:
     ) -> Constraint:
         calls = None
         _check_tool_choice(chat)
-        if _may_constrain_calls(chat, request):
+        if chat.tools and chat.tool_choice.mode != "none" and chat.tool_choice.allowed != ():
             choice, parallel = chat.tool_choice, chat.parallel_tool_calls
             calls = CallConstraint(chat.tools, choice, self._tool_parser.parser_id, parallel)
+            if not (_demands(calls, request) or _can_hold(calls, request)):
+                calls = None
         return Constraint(request.response_format, calls, reasoning, request.cache_salt)
 
     def _reasoning_constraint(
@@ -113,13 +127,26 @@ class RequestConstraints:
         return self._compiler
 
 
-def _may_constrain_calls(chat: ChatInput, request: InferenceRequest) -> bool:
-    """Return whether calls may need a grammar; building the grammar decides."""
-    choice = chat.tool_choice
-    if not chat.tools or choice.mode == "none" or choice.allowed == ():
+def _demands(calls: CallConstraint, request: InferenceRequest) -> bool:
+    """Return whether the client asks for what may need a grammar; building the grammar decides."""
+    choice = calls.choice
+    limited = choice.mode != "auto" or choice.allowed is not None or not calls.parallel
+    return limited or request.response_format is not None or any(tool.strict for tool in calls.tools)
+
+
+def _can_hold(calls: CallConstraint, request: InferenceRequest) -> bool:
+    """Return whether all tools are to be held to their schemas, and the format marks where a call begins."""
+    if not all(tool.held for tool in calls.tools):
         return False
-    limited = choice.mode != "auto" or choice.allowed is not None or not chat.parallel_tool_calls
-    return limited or request.response_format is not None or any(tool.strict for tool in chat.tools)
+    syntax = CALL_SYNTAXES.get(calls.call_format)
+    if syntax is not None and all(marker for marker, _ in syntax.triggers):
+        return True
+    _tell_unheld(request, f"calls as '{calls.call_format}' have no grammar behind a marker")
+    return False
+
+
+def _tell_unheld(request: InferenceRequest, why: str) -> None:
+    log.info("calls not held to schemas", request_id=request.id, reason=why)
 
 
 def _check_tool_choice(chat: ChatInput) -> None:

@@ -320,8 +320,8 @@ def call_grammar(
     choice = constraint.choice
     mode = choice.mode
     needed = mode in ("required", "named")
-    strict = any(tool.strict for tool in constraint.tools)
-    limited = needed or strict or not constraint.parallel or choice.allowed is not None or not alone
+    held = any(tool.strict for tool in constraint.tools) or all(tool.held for tool in constraint.tools)
+    limited = needed or held or not constraint.parallel or choice.allowed is not None or not alone
     if mode == "none" or not constraint.tools or not limited:
         return None
     syntax = syntaxes.get(constraint.call_format)

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import attrs
 from quart import Blueprint, Response
 
+from greenroom.actors.requests.prompt_queries import render_prompt
+from greenroom.actors.tools.turn import answers_to
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import described
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.answering.server_tools import ServerFinder, loop_of, tool_names
 from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
-from greenroom.schemas.problems import invalid
+from greenroom.schemas.messages.messages import Message, TextPart
+from greenroom.schemas.messages.requests import ChatInput
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.protocols.tools_protocol import ToolLoop, ToolSource
 from greenroom.schemas.settings.tool_servers import ALWAYS, NEVER
 from greenroom.schemas.wire.responses_items import McpTool
+
+_MOST_APPROVED = 32  # Limit on the calls that one request approves, which run at once
 
 
 def mcp_server_routes(services: RouteServices) -> Blueprint:
@@ -43,6 +50,8 @@ def response_loop(
         if call.server not in labels:
             detail = f"The approved call {call.id!r} needs the MCP server {call.server[:80]!r} in `tools`."
             raise invalid(detail, "tools")
+    if len(complete.approved) > _MOST_APPROVED:
+        raise invalid(f"`input` approves more than {_MOST_APPROVED} calls at once.", "input")
     most = parsed.max_tool_calls
     if sources and most is not None and most < 1:
         raise invalid("`max_tool_calls` must be at least 1.", "max_tool_calls")
@@ -52,6 +61,23 @@ def response_loop(
             raise invalid(detail, "tool_choice")
     limits: dict[str, Any] = {"max_calls": most, "chosen": parsed.chosen_mcp}
     return loop_of(sources, "tools", approved=complete.approved, listed=complete.listed, asks=True, **limits)
+
+
+async def check_before_calls(services: RouteServices, complete: RequestWithHistory) -> None:
+    """Refuse a request whose prompt cannot be made, before the calls that it approves are made. Raises
+    ProblemError: as the model would; nothing is known of remote ones.
+    """
+    if not complete.approved:
+        return
+    request = await services.with_files(complete.request)
+    assert isinstance(request.input, ChatInput)
+    unknown = {call.id: Message("tool", (TextPart("…"),), tool_call_id=call.id) for call in complete.approved}
+    chat = attrs.evolve(request.input, messages=answers_to(request.input.messages, unknown))
+    try:
+        await render_prompt(services.refs.pool, attrs.evolve(request, input=chat))
+    except ProblemError as error:
+        if error.problem.code != "remote_prompt":
+            raise
 
 
 def _source(finder: ServerFinder, tool: McpTool, field: str) -> ToolSource:

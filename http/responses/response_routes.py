@@ -33,7 +33,7 @@ from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.responses.compaction import REQUEST, CompactionLimits, compacted, items_as_read
 from greenroom.http.responses.history_reader import HistoryReader
 from greenroom.http.responses.item_bodies import check_included, item_page
-from greenroom.http.responses.mcp_tools import response_loop
+from greenroom.http.responses.mcp_tools import check_before_calls, response_loop
 from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.request_parser import (
     UNSUPPORTED,
@@ -93,6 +93,7 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
             return await answer_stored(services, histories, parsed, stream=stream)
         complete = await histories.complete(parsed, request_owner(), request_client())
         loop = response_loop(ServerFinder(services), parsed, complete)
+        await check_before_calls(services, complete)
         return await answer_request(services, [complete.request], parsed.formatter, stream=stream, loop=loop)
 
     @routes.post("/v1/responses/input_tokens")

@@ -26,7 +26,7 @@ from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.guard.byte_account import AnswerAccount
 from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
 from greenroom.http.responses.item_bodies import check_included, encrypt_reasoning
-from greenroom.http.responses.mcp_tools import response_loop
+from greenroom.http.responses.mcp_tools import check_before_calls, response_loop
 from greenroom.http.responses.request_parser import ParsedResponseRequest
 from greenroom.http.responses.response_object import (
     ResponseEcho,
@@ -105,6 +105,7 @@ async def _prepare(
     if background and not stream:  # nobody waits for it
         inference = attrs.evolve(inference, priority=max(inference.priority, BACKGROUND))
     loop = response_loop(ServerFinder(services), request, complete)
+    await check_before_calls(services, complete)
     return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited, loop)
 
 

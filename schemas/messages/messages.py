@@ -136,6 +136,7 @@ class Tool:
         input: Input format of a tool that takes one text, its only argument
             `greenroom.schemas.messages.messages.ARGUMENT` (made by `text_tool`); None for ordinary tools.
         param: Request field of `parameters`, or of the definition of `input`, for errors.
+        held: True if automatic calls are held to `parameters` as far as a grammar can, and never refused.
     """
 
     name: str
@@ -145,6 +146,7 @@ class Tool:
     described: bool = True
     input: TextInput | None = None
     param: str | None = attrs.field(default=None, kw_only=True, eq=False)
+    held: bool = attrs.field(default=False, kw_only=True)
 
 
 @attrs.frozen

@@ -387,8 +387,8 @@ ResponseFormat = JsonObjectFormat | JsonSchemaFormat | RegexFormat | ChoiceForma
 class CallConstraint:
     """The constraint on tool calls.
 
-    Under `auto`, only the contents of a call are constrained, and only if some tool is strict. `required` and
-    `named` force at least one call.
+    Under `auto`, only the contents of a call are constrained, and only if some tool is strict, or all are
+    held. `required` and `named` force at least one call.
 
     Args:
         call_format: Id of the tool-call parser for the answer.

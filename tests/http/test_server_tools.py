@@ -145,6 +145,11 @@ async def test_responses_whole_and_streamed(served: Served) -> None:
     assert shown(final.output)[2].output == call.output
 
 
+async def calls_made(served: Served) -> list[str]:
+    metrics = (await fetch(served.server, "GET", "/metrics")).body.decode()
+    return [line for line in metrics.splitlines() if line.startswith("greenroom:mcp_calls_total")]
+
+
 async def test_an_approval_is_asked_for_given_and_refused(served: Served) -> None:
     wanting = {**MCP, "require_approval": "always"}
     body = response_body(tools=[wanting])
@@ -190,6 +195,14 @@ async def test_an_approval_is_asked_for_given_and_refused(served: Served) -> Non
     kept = {"conversation": made.json()["id"], "input": [said], "tool_choice": "auto", "stream": False}
     there = await fetch(served.server, "POST", "/v1/responses", {**response_body(tools=[wanting]), **kept})
     assert [item["type"] for item in there.json()["output"] if item["type"] == "mcp_call"], there.body
+    # What the model would refuse is refused before the call is made.
+    made_before = await calls_made(served)
+    elsewhere = response_body(tools=[wanting], model="no-such-model", tool_choice="auto")
+    elsewhere["input"] = [{"role": "user", "content": QUESTION}, wished, said]
+    for store in (True, False):
+        lost = await fetch(served.server, "POST", "/v1/responses", {**elsewhere, "store": store})
+        assert lost.status == 404, lost.body
+    assert await calls_made(served) == made_before
     unknown = {"type": "mcp_approval_response", "approval_request_id": "other", "approve": True}
     status = (await fetch(served.server, "POST", "/v1/responses", response_body(input=[unknown]))).status
     assert status == 404

@@ -18,7 +18,14 @@ from greenroom.actors.tools import turn as loops
 from greenroom.actors.tools.conversation import ToolConversation
 from greenroom.actors.tools.turn import LoopRules, OwnTool, find_fault, join_tools, result_message
 from greenroom.api import ConversationOptions, run_conversation
-from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta, ToolCallDelta
+from greenroom.schemas.events.events import (
+    Admitted,
+    Failed,
+    Finished,
+    InferenceEvent,
+    TextDelta,
+    ToolCallDelta,
+)
 from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import parameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
@@ -86,6 +93,36 @@ async def test_a_function_is_called_and_its_result_is_told(system: System) -> No
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Paris"})
     assert "Rain in Paris" in result.final_message
     assert result.turns_taken == 2
+
+
+OSLO = {"properties": {"city": {"type": "string", "enum": ["Oslo"]}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize(
+    ("schema", "also", "written", "notice"),
+    [
+        (OSLO, (), "Oslo", ""),
+        ({"properties": {"city": {"type": "string", "pattern": "(?=.)"}}}, (), "Paris", "mcp.x"),
+        (OSLO, (Tool("own"),), "Paris", ""),  # calls beside a client's own functions are free, as theirs are
+    ],
+)
+async def test_automatic_calls_are_held_to_schemas_that_a_grammar_can_enforce(
+    system: System, schema: dict[str, Any], also: tuple[Tool, ...], written: str, notice: str
+) -> None:
+    tool = Tool("weather", "Return the weather of a city.", {"type": "object", **schema}, param="mcp.x")
+    loop = ToolLoop(functions=((tool, lambda city: f"Rain in {city}."),))
+    seen: list[InferenceEvent] = []
+    with ToolConversation(system.pool, system.refs.tools, asked(RAIN, tools=also), loop) as events:
+        while not (seen and isinstance(seen[-1], ToolResult)):
+            if isinstance(event := await events.receive(), Admitted | ServerCall | ToolResult):
+                seen.append(event)
+    admitted, call, result = seen
+    assert isinstance(admitted, Admitted)
+    assert isinstance(call, ServerCall)
+    assert isinstance(result, ToolResult)
+    assert json.loads(call.arguments) == {"city": written}
+    assert result.failed is bool(also)
+    assert notice in admitted.notice if notice else not admitted.notice
 
 
 async def test_the_second_turn_reads_the_first_from_the_cache(system: System) -> None:
@@ -200,6 +237,13 @@ def test_a_choice_may_name_servers_and_their_tools(
 ) -> None:
     rules = LoopRules(asked_for, ToolLoop(chosen=frozenset(chosen)))
     assert (rules.choice(1, OWN), rules.choice(2, OWN)) == (first, then)
+
+
+def test_approved_calls_count_among_all() -> None:
+    rules = LoopRules(ToolChoice("required"), ToolLoop(max_calls=1))
+    assert rules.take(ToolCall("1", "add", "{}"), OWN["add"]) == ({}, "")
+    assert "may make no more" in rules.take(ToolCall("2", "add", "{}"), OWN["add"])[1]
+    assert rules.choice(1, OWN) == ToolChoice("none")
 
 
 async def test_calls_of_the_client_end_the_answer(system: System) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -124,3 +125,21 @@ def test_a_tool_that_joins_later_can_be_called_and_leaves_the_prompt_alone(
     assert names_called(model, FIRST, LATER) == ["get_weather"]
     assert names_called(model, LATER) == ["get_weather"]
     assert names_called(model, FIRST) == []
+
+
+@pytest.mark.parametrize(
+    ("template", "changes", "holds"),
+    [
+        ("qwen", {}, True),
+        ("llama", {}, False),  # its calls begin without a marker
+        ("seed_oss", {"name": "a b<"}, False),
+        ("qwen", {"parameters": {"properties": {"x": {"$id": "x", "$ref": "#/y"}}}}, True),
+    ],
+)
+def test_a_tool_to_be_held_is_never_refused(
+    adapter: MakeAdapter, template: str, changes: dict[str, Any], holds: bool
+) -> None:
+    held = attrs.evolve(FIRST, held=True, **changes)
+    matcher = adapter(template).prepare_input(asked(held)).matcher
+    assert (matcher is not None and matcher.constrains_calls) is holds
+    assert adapter(template).prepare_input(asked(held, attrs.evolve(LATER, described=True))).matcher is None
