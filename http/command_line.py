@@ -127,11 +127,16 @@ class EngineModels:
     ) -> str:
         import trio
 
+        from greenroom.actors.engines.listed_models import ModelNames
         from greenroom.actors.transfers.fetch_model import Wish, fetch_model
         from greenroom.engine.catalog.hub.repository import split_name
 
         wish = Wish(*split_name(name), trust_remote_code=settings.trust_remote_code)
-        return str(trio.run(fetch_model, wish, report, tell))
+        folder = trio.run(fetch_model, wish, report, tell)
+        if (base := ModelNames(settings).missing_base(wish.hub_id)) is not None:
+            trust = settings.trust_remote_code
+            trio.run(fetch_model, Wish(base, trust_remote_code=trust), report, tell)
+        return str(folder)
 
     def survey_hub(self, hub_ids: Sequence[str]) -> tuple[dict[str, int], float]:
         import trio

@@ -187,7 +187,13 @@ class Downloads:
             began = trio.current_time()
             try:
                 async with self._turn(wish.client):
-                    result = await fetch_model(wish, partial(self._report, pull), tell, room=self._room)
+                    report = partial(self._report, pull)
+                    folder = await fetch_model(wish, report, tell, room=self._room)
+                    missing = partial(self._engines.names.missing_base, wish.hub_id)
+                    if (base := await trio.to_thread.run_sync(missing)) is not None:
+                        of_base = attrs.evolve(wish, hub_id=base, revision="main")
+                        await fetch_model(of_base, report, tell, room=self._room)
+                    result = folder
                 log.info("downloaded", seconds=round(trio.current_time() - began, 1))
             except ProblemError as error:
                 result = error.problem

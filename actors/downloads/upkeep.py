@@ -84,7 +84,8 @@ def _plan(name: str, engines: Engines) -> tuple[Removal, bool]:
     `delete_model`.
     """
     found = engines.names.find(name.partition("@")[0])
-    listed = not isinstance(found, Problem) and found.folder is not None
+    # The base of an adapter stays loaded.
+    listed = not isinstance(found, Problem) and found.folder is not None and found.adapter is None
     return plan_listed_removal(name, found, engines.names.model_dirs), listed
 
 
@@ -181,7 +182,7 @@ class PulledProbes:
     async def _probe_if_it_fits(self, model: str) -> None:
         try:
             [known] = (await ask_actor(self._pool, DescribeModel(model), ModelDescriptions)).models
-            if known.record is None or known.need is None:
+            if known.record is None or known.need is None or known.is_adapter:
                 return
             plan = await ask_actor(self._pool, PlanLoad(ModelKey(model), known.need), LoadPlan)
         except ProblemError as error:

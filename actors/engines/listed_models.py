@@ -14,7 +14,14 @@ from greenroom.actors.engines.residences import ProbedModels, Residences
 from greenroom.schemas.messages.requests import AppliedAdapter
 from greenroom.schemas.models.capabilities import CapabilityRecord, ProbedCapabilities, WorkingSpace
 from greenroom.schemas.models.model_description import MemoryNeed, ModelDescription, memory_need
-from greenroom.schemas.problems import Problem, ProblemError, adapter_not_found, load_failed, not_here
+from greenroom.schemas.problems import (
+    Problem,
+    ProblemError,
+    adapter_not_found,
+    load_failed,
+    model_not_found,
+    not_here,
+)
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.settings import Settings, given_values, settings_in_force
 
@@ -326,10 +333,23 @@ class ModelNames:
         if isinstance(entry, Problem):
             return entry
         if (adapter := entry.adapter) is None:
-            return adapter_not_found(name[:200], entry.id)
+            return model_not_found(name[:200]) if entry.unlisted else adapter_not_found(name[:200], entry.id)
         (self._withdrawn.discard if available else self._withdrawn.add)(str(adapter.folder))
         problem = adapter.problem if available else None
         return problem or ModelName(entry.id, adapter=AppliedAdapter(adapter.id, str(adapter.folder)))
+
+    def missing_base(self, hub_id: str) -> str | None:
+        """Return the hub id of the base of a cached adapter, if that base is not on this machine."""
+        from greenroom.engine.catalog.hub.hub_cache import HUB_ID, find_cached_adapter, hub_cache_folder
+
+        if find_cached_adapter(hub_id, hub_cache_folder()) is None:
+            return None
+        self.rescan()
+        entry = self.find(hub_id)
+        if isinstance(entry, Problem) or entry.adapter is None or entry.folder is not None:
+            return None
+        base = entry.hub_id or entry.adapter.base
+        return base if base != hub_id and HUB_ID.fullmatch(base) else None
 
     def refusal(self, adapter: AdapterEntry) -> Problem | None:
         """Return the reason why an adapter is refused: its files, or the operator; None if it is not."""

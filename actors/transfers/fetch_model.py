@@ -32,6 +32,7 @@ from greenroom.engine.catalog.hub.snapshot import (
     metadata_files,
     weight_files,
 )
+from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG
 from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.download_protocol import DownloadProgress, DownloadStage, size_text
@@ -170,7 +171,7 @@ class _Fetch:
         try:
             await trio.to_thread.run_sync(folder.drop_stale_parts)
             async with self._client(folder) as fetch:
-                if any(file.path == "config.json" for file in metadata):
+                if any(file.path in ("config.json", ADAPTER_CONFIG) for file in metadata):
                     await fetch(repository, metadata)
                 else:
                     metadata = ()

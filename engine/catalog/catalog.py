@@ -148,7 +148,7 @@ class Catalog:
             if self._stale or now - self._scanned > RESCAN_SECONDS:
                 self._stale = False
                 self._found = self._scan()
-                self.adapters.scan(self._dirs.adapters, self._found)
+                self.adapters.scan([*self._dirs.adapters, *self._cached.adapters], self._found)
                 self._scanned = now
             return self._found
 

@@ -12,6 +12,7 @@ import attrs
 from greenroom.engine.catalog import load_failures
 from greenroom.engine.catalog.hub.hub_cache import (
     HUB_ID,
+    find_cached_adapter,
     find_cached_model,
     hub_cache_folder,
     list_cached_ids,
@@ -254,18 +255,26 @@ def why_no_model(model: str) -> str | None:
 
 
 class CachedModels:
-    """The hub's cache folder, with the models that the last scan has found in it."""
+    """The hub's cache folder, with the models that the last scan has found in it.
+
+    Attributes:
+        adapters: Id and folder of each adapter that the last scan has found.
+    """
 
     def __init__(self, cache: Path) -> None:
         self._cache = cache
         self._known: dict[str, tuple[str, CatalogEntry | None]] = {}
+        self.adapters: list[tuple[str, Path]] = []
 
     def entries(self) -> Iterator[CatalogEntry]:
         """Yield the entries of the complete models, sorted by id; of an unchanged model no file is read."""
+        self.adapters = []
         for hub_id in list_cached_ids(self._cache):
             entry = self.entry(hub_id)
             if entry is not None:
                 yield entry
+            elif (folder := find_cached_adapter(hub_id, self._cache)) is not None:
+                self.adapters.append((hub_id, folder))
 
     def entry(self, hub_id: str) -> CatalogEntry | None:
         """Return the entry of a model; None if it is not complete."""

@@ -74,7 +74,8 @@ def failure_reason(error: BaseException, folder: Path | None = None) -> str:
 
 
 ADAPTER_CONFIG = "adapter_config.json"
-ADAPTERS = ("adapters.safetensors", "adapter_model.safetensors", "adapter_model.bin", "adapters.npz")
+READ_ADAPTERS = ("adapters.safetensors", "adapter_model.safetensors")
+ADAPTERS = (*READ_ADAPTERS, "adapter_model.bin", "adapters.npz")
 """Weights of adapters (LoRA), as mlx-lm and PEFT write them."""
 
 _FORMATS = {

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, ADAPTERS
+from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, ADAPTERS, READ_ADAPTERS
 from greenroom.engine.catalog.model_files import MAX_CONFIG_BYTES, read_json_object, read_regular
 from greenroom.engine.loading.weight_files import StoredTensor, read_tensors
 from greenroom.schemas.messages.requests import AppliedAdapter
@@ -395,7 +395,7 @@ class AdapterFiles:
 
 def _stamp(folder: Path) -> tuple[int, ...]:
     found: list[int] = []
-    for name in (ADAPTER_CONFIG, *ADAPTERS[:2]):
+    for name in (ADAPTER_CONFIG, *READ_ADAPTERS):
         try:
             status = os.stat(folder / name)
         except FileNotFoundError:

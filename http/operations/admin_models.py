@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 from quart import Blueprint, Response, request
 
-from greenroom.actors.core.ref import ask_actor
+from greenroom.actors.core.ref import answer_or_failed, ask_actor
 from greenroom.actors.requests.generation import Generation, acquire_first
 from greenroom.http.answering.current_request import request_id
 from greenroom.http.answering.event_stream import progress_response
@@ -34,6 +34,7 @@ from greenroom.schemas.protocols.download_protocol import (
     ListPulls,
     ModelDeleted,
     PullCancelled,
+    Pulled,
     PullModel,
     Pulls,
     PullStatus,
@@ -172,7 +173,7 @@ def adapter_routes(services: RouteServices) -> Blueprint:
 
     @routes.post("/admin/adapters")
     @described(
-        "Load a LoRA adapter and its base, also one whose folder is new; no stream stops for it",
+        "Load a LoRA adapter and its base, also a new one; a hub id that is not here is fetched first",
         body=AdapterRequest,
         converter=ADMIN,
         answer=ChangedAdapter,
@@ -180,7 +181,13 @@ def adapter_routes(services: RouteServices) -> Blueprint:
     )
     async def load_adapter() -> Response:
         name = parse_model_key((await services.read_body(AdapterRequest, ADMIN)).name).model
-        changed = await ask_actor(pool, ChangeAdapter(name, available=True), AdapterChanged)
+        change = ChangeAdapter(name, available=True)
+        found = await answer_or_failed(pool, change, AdapterChanged)
+        if isinstance(found, Failed) and found.problem.code == "model_not_found":
+            pulled = await answer_or_failed(services.refs.downloads, PullModel(name, probes=False), Pulled)
+            if isinstance(pulled, Failed) and pulled.problem.status != 400:  # else it is no hub id
+                raise ProblemError(pulled.problem)
+        changed = await ask_actor(pool, change, AdapterChanged)
         prompt = RawInput("a", answered=False)
         with Generation(pool, InferenceRequest(request_id(), ModelKey(changed.name), prompt)) as loading:
             async for event in loading:

@@ -296,7 +296,7 @@ class AdapterRequest:
     """The body of a request to load an adapter.
 
     Args:
-        name: Name of an adapter in a `--model-dir`: its own, or its base's with a colon; never a path.
+        name: Name of an adapter: its own, its base's with a colon, or a hub id; never a path.
     """
 
     name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import urllib.request
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from greenroom.tests.browser.page import Page
+from greenroom.tests.support.models.tiny_adapters import make_adapter
 from greenroom.tests.support.servers.hub_server import open_hub
 from greenroom.tests.support.servers.server_processes import ServerProcess, serving
 
@@ -151,6 +153,26 @@ def test_a_model_of_the_hub_is_found_fetched_and_deleted(
             page.press("Delete org/tiny-llama")
             page.press("Really delete? org/tiny-llama")
             page.wait(lambda: "org/tiny-llama" not in json.dumps(asked(server, "/v1/models")))
+
+
+def test_adapters_are_shown_under_their_base(
+    page: Page, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    base = shutil.copytree(tiny_model("qwen3"), tmp_path / "shelf" / "base")
+    sql = make_adapter(base, tmp_path / "shelf" / "sql", 2)
+    shutil.copytree(sql, tmp_path / "shelf" / "broken")
+    (tmp_path / "shelf" / "broken" / "adapters.safetensors").write_bytes(b"")
+    with serving("--model-dir", str(tmp_path / "shelf"), "--db", ":memory:") as server:
+        page.open(server.address, "#control/models")
+        listed = "[aria-label='Model base'] li"
+        broken, fine = page.wait(lambda: page.texts(listed))
+        assert (broken.startswith("broken: "), fine) == (True, "sql")
+        assert page.texts(".cards h3") == ["base"]
+        page.run(
+            "fetch('/admin/adapters', {method: 'POST', headers: {'content-type': 'application/json'}, "
+            "body: JSON.stringify({name: 'sql'})})"
+        )
+        page.wait(lambda: page.texts(listed)[-1] == "sql in memory")
 
 
 def test_it_connects_again_after_the_server_was_killed(page: Page, tmp_path: Path) -> None:

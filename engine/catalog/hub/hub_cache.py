@@ -10,6 +10,7 @@ from pathlib import Path
 
 from greenroom.engine.catalog.kinds import audio_kind, name_by_fields
 from greenroom.engine.catalog.libraries import text_module
+from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, READ_ADAPTERS
 from greenroom.engine.catalog.model_files import read_optional, read_regular
 
 HUB_ID = re.compile(r"(?!.*(--|\.\.))[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -35,6 +36,19 @@ def find_cached_model(hub_id: str, cache: Path) -> Path | None:
     if not HUB_ID.fullmatch(hub_id):
         return None
     return next((folder for folder in _snapshots(model_folder(hub_id, cache)) if is_complete(folder)), None)
+
+
+def find_cached_adapter(hub_id: str, cache: Path) -> Path | None:
+    """Return the folder of a LoRA adapter's newest complete snapshot, if it is cached."""
+    if not HUB_ID.fullmatch(hub_id):
+        return None
+    folders = _snapshots(model_folder(hub_id, cache))
+    return next((folder for folder in folders if _is_adapter(folder)), None)
+
+
+def _is_adapter(folder: Path) -> bool:
+    has = [(folder / name).is_file() for name in ("config.json", ADAPTER_CONFIG, *READ_ADAPTERS)]
+    return not has[0] and has[1] and any(has[2:])
 
 
 def model_folder(hub_id: str, cache: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import attrs
 
+from greenroom.engine.catalog.folders import AdapterEntry
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder, model_folder
 from greenroom.engine.catalog.hub.snapshot import RepositoryLock
 from greenroom.schemas.problems import Problem, ProblemError
@@ -24,6 +25,10 @@ class ListedModel(Protocol):
     @property
     def folder(self) -> Path | None:
         """Folder of its files; None if there are none."""
+
+    @property
+    def adapter(self) -> AdapterEntry | None:
+        """Adapter through whose name it was found, whose own files are meant; None for the model itself."""
 
     @property
     def profile(self) -> str | None:
@@ -120,6 +125,8 @@ def plan_listed_removal(name: str, found: ListedModel | Problem, model_dirs: Seq
         ProblemError: 400 if it is another name of a model; see `plan_removal`.
     """
     entry = None if isinstance(found, Problem) or found.folder is None else found
+    if entry is not None and entry.adapter is not None and entry.adapter.id == name:
+        return plan_removal(name, entry.adapter.folder, model_dirs)
     if entry is not None and (entry.id != name.partition("@")[0] or entry.profile is not None):
         detail = f"'{name[:200]}' is another name of '{entry.id}': name the model itself to delete it."
         raise ProblemError(Problem(400, "invalid_value", detail, "model"))

@@ -20,12 +20,13 @@ from pathlib import Path
 from greenroom.engine.catalog.hub.hub_cache import TOKENIZERS, model_folder
 from greenroom.engine.catalog.hub.repository import RemoteFile, Repository
 from greenroom.engine.catalog.kinds import detect
-from greenroom.engine.catalog.load_failures import other_weights
+from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, READ_ADAPTERS, other_weights
 from greenroom.engine.catalog.model_files import limit_of, read_optional
 from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
 
-_LAST = "config.json"  # The file without which a snapshot counts as incomplete; it is linked last
+_LAST = ("config.json", ADAPTER_CONFIG)
+"""Files of which a snapshot without any counts as incomplete; they are linked last."""
 
 
 class SnapshotFolder:
@@ -95,7 +96,7 @@ class SnapshotFolder:
         """Link the files into the snapshot, and point the revision to it; return the snapshot's folder.
         Raises OSError: the disk refuses.
         """
-        for file in sorted(files, key=lambda file: file.path == _LAST):
+        for file in sorted(files, key=lambda file: file.path in _LAST):
             place = self.folder / file.path
             place.parent.mkdir(parents=True, exist_ok=True)
             _link(self.blob(file), place)
@@ -308,8 +309,8 @@ def metadata_files(repository: Repository, trust_remote_code: bool = False) -> t
 
     Files of a size that no library may read are left out.
     """
-    patterns = (*_METADATA, "*.py") if trust_remote_code else _METADATA
-    found = _matching(repository.files, patterns)
+    patterns: tuple[str, ...] = (*_METADATA, "*.py") if trust_remote_code else _METADATA
+    found = _matching(repository.files, (ADAPTER_CONFIG,) if _is_adapter(repository) else patterns)
     return tuple(
         file for file in found if (limit := limit_of(Path(file.path).name)) is None or file.size <= limit
     )
@@ -327,12 +328,28 @@ def weight_files(
         ProblemError: 503 `load_failed`: the repository holds no usable model; the detail says why.
     """
     name = repository.hub_id
+    if _is_adapter(repository):
+        return _adapter_files(repository, outline)
     kind = detect(outline, trust_remote_code, name).model_type
     files = _matching(repository.files, _WEIGHTS_BY_KIND.get(kind, _WEIGHTS))
     if kind not in ("speech", "transcription"):
         _check_text_model(repository, outline, files)
     elif not any(file.path.endswith((".safetensors", ".npz")) for file in files):
         raise _unusable(name, f"there are no weights in it{other_weights(outline)}")
+    return files
+
+
+def _is_adapter(repository: Repository) -> bool:
+    names = {file.path for file in repository.files}
+    return "config.json" not in names and ADAPTER_CONFIG in names
+
+
+def _adapter_files(repository: Repository, outline: Path) -> tuple[RemoteFile, ...]:
+    files = tuple(file for file in repository.files if file.path in READ_ADAPTERS)
+    if not files:
+        raise _unusable(repository.hub_id, f"there is none of {', '.join(READ_ADAPTERS)} in it")
+    if not read_optional(outline / ADAPTER_CONFIG):
+        raise _unusable(repository.hub_id, f"its {ADAPTER_CONFIG} is unusable")
     return files
 
 

@@ -20,6 +20,7 @@ from greenroom.schemas.protocols.pool_protocol import DescribePool, ModelStatus,
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.operations.test_admin_server import events_until, following, next_event
 from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.models.tiny_adapters import as_peft, make_adapter
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
@@ -343,6 +344,48 @@ async def until_probed(served: Served, model: str) -> None:
             if next(each for each in listed if each["id"] == model)["capabilities"]["probed"]:
                 break
             await trio.sleep(0.1)
+
+
+async def test_an_adapter_of_the_hub_is_fetched_with_its_base(
+    cache: Path, hub: Hub, settings: Settings, tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    law = make_adapter(tiny_model("llama"), tmp_path / "law", named=NAME)
+    hub.models["org/law"] = files_of(law)
+    hub.models["org/sql"] = files_of(as_peft(law, tmp_path / "sql", NAME))
+    hub.models["org/self"] = files_of(as_peft(law, tmp_path / "self", "org/self"))
+    hub.models["org/none"] = {"adapter_config.json": b"{}", "adapter_model.bin": b""}
+    async with serving(settings) as served:
+        loaded = await post(served, "/admin/adapters", {"name": "org/sql"})
+        assert loaded.json() == {"id": "org/sql", "base_model": NAME}
+        assert sorted(path.parents[1].name for path in snapshots(cache)) == [
+            "models--org--chat",
+            "models--org--sql",
+        ]
+        assert (await pull(served, "org/law", probe=True))[-1]["state"] == "completed"
+        answers = []
+        for name in (NAME, "org/law", f"{NAME}:sql"):
+            answer = await post(served, "/v1/chat/completions", chat(name, max_tokens=4, temperature=0))
+            answers.append(answer.json()["choices"])
+        assert answers[0] != answers[1] == answers[2]
+        assert (await pull(served, "org/self"))[-1]["state"] == "completed"
+        failed = {name: (await post(served, "/admin/adapters", {"name": name})) for name in _NO_ADAPTERS}
+        assert {name: (each.status, each.json()["error"]["code"]) for name, each in failed.items()} == (
+            _NO_ADAPTERS
+        )
+        deleted = await post(served, "/admin/models/delete", {"model": "org/law"})
+        assert deleted.status == 200, deleted.body
+        assert (await post(served, "/v1/chat/completions", chat("org/law"))).status == 404
+        assert (await post(served, "/v1/chat/completions", chat("org/sql", max_tokens=1))).status == 200
+
+
+_NO_ADAPTERS = {
+    "org/self": (503, "load_failed"),
+    "org/none": (503, "load_failed"),
+    NAME: (404, "adapter_not_found"),
+    "org/nobody": (404, "model_not_found"),
+    "/etc": (404, "model_not_found"),
+}
+"""Names under which there is no adapter to load, with the status and the code of the refusal."""
 
 
 async def test_only_programs_of_this_machine_fetch_and_delete(server_without_model: Served) -> None:

@@ -41,16 +41,19 @@ export function ModelsTab({ connection }) {
   return html`<div>${problem && html`<p class="problem">${problem}</p>`}
       <${Account} used=${found.used} figures=${figures} limit=${found.limit} />
       ${!models.length && html`<p class="faint">No models here. “Downloads” fetches one.</p>`}</div>
-    <div class="cards">${models.map(({ id, known, used }) => html`<${ModelCard} key=${id} id=${id} known=${known} used=${used} figures=${figures(id)} phases=${found.phases.get(id)} again=${again} />`)}</div>`;
+    <div class="cards">${models.map(({ id, known, used, adapters }) => html`<${ModelCard} key=${id} id=${id} known=${known} used=${used} adapters=${adapters} figures=${figures(id)} phases=${found.phases.get(id)} again=${again} />`)}</div>`;
 }
+
+// An adapter is shown on its base's card, and one whose base is not here on a card of its own.
+const isUnderBase = ({ adapter, base_model: base }) => adapter && base;
 
 // Those in use come first when the tab is opened; then no card moves, so that no button loses its focus or its message.
 function placed(places, { known, used }) {
   const descriptions = new Map(known.map((model) => [model.id, model]));
   const actors = new Map(used.map((model) => [model.id, model]));
   for (const id of [...actors.keys(), ...descriptions.keys()]) if (!places.has(id)) places.set(id, places.size);
-  return [...places.keys()].filter((id) => actors.has(id) || descriptions.has(id))
-    .map((id) => ({ id, known: descriptions.get(id), used: actors.get(id) }));
+  return [...places.keys()].filter((id) => actors.has(id) || (descriptions.has(id) && !isUnderBase(descriptions.get(id))))
+    .map((id) => ({ id, known: descriptions.get(id), used: actors.get(id), adapters: known.filter(({ adapter, base_model: base }) => adapter && base === id) }));
 }
 
 function Account({ used, figures, limit }) {
@@ -66,7 +69,7 @@ function Account({ used, figures, limit }) {
 
 const isAtWork = (used) => Boolean(used) && !['idle', 'error'].includes(used.state);
 
-function ModelCard({ id, known, used, figures, phases, again }) {
+function ModelCard({ id, known, used, adapters, figures, phases, again }) {
   const problem = used?.problem || known?.problem;
   return html`<article class="card" aria-label=${`Model ${id}`}>
     <h3>${id}</h3>
@@ -75,10 +78,16 @@ function ModelCard({ id, known, used, figures, phases, again }) {
       ${used?.state === 'loading' && html`<progress max="1" value=${used.load_progress} aria-label="Loaded"></progress>`}
       ${used?.download && html`<p class="faint">Downloads: ${bytes(used.download.received)} of ${bytes(used.download.nbytes)}</p>`}
       ${isAtWork(used) && html`<${Work} model=${used} figures=${figures} phases=${phases} />`}
+      ${adapters.length > 0 && html`<${Adapters} adapters=${adapters} loaded=${used?.adapters || []} />`}
       ${problem && html`<p class="problem">${String(problem)}</p>`}
       ${used?.last_error && html`<p class="problem">Last error${used.last_error_at ? ` at ${clock(used.last_error_at)}` : ''}: ${used.last_error}</p>`}
     </div>
     <${ModelActs} id=${id} used=${used} again=${again} /></article>`;
+}
+
+function Adapters({ adapters, loaded }) {
+  const notes = ({ id, problem }) => (problem ? html`: <span class="problem">${String(problem)}</span>` : loaded.includes(id) && html` <span class="faint">in memory</span>`);
+  return html`<h4>Adapters</h4><ul>${adapters.map((each) => html`<li key=${each.id}>${each.id}${notes(each)}</li>`)}</ul>`;
 }
 
 const times = (used, { evictions }) => (used ? [
