@@ -1,5 +1,6 @@
 """Greenroom inside a Quart-Trio application: its API under /ai/, the application's own paths beside it."""
 
+import sys
 from functools import partial
 
 import hypercorn.trio
@@ -33,5 +34,6 @@ async def serve(
 
 
 if __name__ == "__main__":
-    print("curl http://127.0.0.1:8000/ai/v1/models     curl http://127.0.0.1:8000/hello/Ada")
-    trio.run(partial(serve, Settings(), "127.0.0.1:8000"))
+    [address] = sys.argv[1:] or ["127.0.0.1:8000"]
+    print(f"curl http://{address}/ai/v1/models     curl http://{address}/hello/Ada")
+    trio.run(partial(serve, Settings(), address))

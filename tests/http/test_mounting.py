@@ -153,8 +153,9 @@ class RawAnswer:
 
 
 @pytest.mark.deep
-def test_the_program_around_keeps_its_signals_logs_limits_and_variables() -> None:
-    program = [sys.executable, "-m", "greenroom.tests.support.servers.host_state"]
+@pytest.mark.parametrize("loop", [[], ["asyncio"]])
+def test_the_program_around_keeps_its_signals_logs_limits_and_variables(loop: list[str]) -> None:
+    program = [sys.executable, "-m", "greenroom.tests.support.servers.host_state", *loop]
     done = subprocess.run(program, capture_output=True, text=True, timeout=600)
     assert (done.stdout, done.returncode) == ("[]\n[]\n[]\n", 0), done.stderr
 

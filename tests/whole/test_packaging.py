@@ -18,7 +18,7 @@ from greenroom.tests.support.surroundings import CALLERS_ENVIRONMENT
 ROOT = Path(__file__).resolve().parents[2]
 UV = Path(sys.executable).parent / "uv"
 ROOMS = ("actors", "engine", "http", "schemas")
-MODULES = ("__main__.py", "api.py", "testing.py")
+MODULES = ("__main__.py", "api.py", "asyncio_bridge.py", "testing.py")
 """The modules beside the rooms."""
 
 

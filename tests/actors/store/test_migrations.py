@@ -109,11 +109,29 @@ def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connectio
     assert set(counted(connection).values()) == {0}
 
 
+HOSTS = """
+create table orders (id integer primary key, responses text);
+create index orders_responses on orders (responses);
+create trigger orders_ai after insert on orders begin update orders set responses = new.id; end;
+insert into orders (id) values (7);
+pragma user_version = 12;
+"""
+"""Objects of the program around, in the same file."""
+OF_HOST = """
+select name, sql from sqlite_master
+where name not like 'greenroom~_%' escape '~' and name not like 'sqlite~_%' escape '~'
+and tbl_name != '_sqlite_migrations' order by name
+"""
+
+
 @pytest.mark.parametrize("count", range(1, len(WRITTEN) + 1), ids=lambda count: WRITTEN[count - 1])
 def test_a_database_of_each_earlier_schema_opens_and_ends_with_the_newest(tmp_path: Path, count: int) -> None:
     path = tmp_path / "db"
     following = WRITTEN[count] if count < len(WRITTEN) else None
     with closing(import_sqlite_utils().Database(path)) as database:
+        database.conn.executescript(HOSTS)
+        own = database.execute(OF_HOST).fetchall()
+        assert len(own) == 3
         load_migrations().apply(database, stop_before=following)
         if {"create_copies", "drop_copies"} & {*WRITTEN[:count]} == {"create_copies"}:
             database["greenroom_copies"].insert({"name": "mine", "profile": "{}"}, pk="name")
@@ -128,6 +146,9 @@ def test_a_database_of_each_earlier_schema_opens_and_ends_with_the_newest(tmp_pa
         database["greenroom_items"].insert({"id": "i", "response": turn, "conversation": number, **part})
     with closing(Connection(str(path))) as connection, closing(Connection(MEMORY)) as new:
         tables = Tables(connection, "boot")
+        assert connection._database.execute(OF_HOST).fetchall() == own
+        assert connection._database.execute("select id, responses from orders").fetchall() == [(7, "7")]
+        assert connection._database.execute("pragma user_version").fetchall() == [(12,)]
         found = tables.responses.find("r", "")
         assert [item.id for item in found.output] == ["i"]
         turns = tables.histories.before("", conversation="c")

@@ -1,10 +1,17 @@
-"""A program around the library that compares its own state before, during and after, and prints it."""
+"""A program around the library that compares its own state before, during and after, and prints it.
+
+With the word `asyncio`, by the bridge. With the name of a module and its arguments, it runs that instead, and
+prints which threads its end leaves.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import logging
 import os
 import resource
+import runpy
 import signal
 import sys
 import threading
@@ -14,6 +21,7 @@ from typing import Any
 import trio
 
 from greenroom.api import Settings, chat, create_app, open_system
+from greenroom.asyncio_bridge import AsyncioBridge
 
 
 def state() -> dict[str, Any]:
@@ -49,7 +57,38 @@ async def main() -> None:
     print(changes(own, state()))
 
 
+async def main_by_bridge() -> None:
+    loop: Any = asyncio.get_running_loop()
+    own = {**state(), "executor": loop._default_executor, "handler": loop.get_exception_handler()}
+    threads = set(threading.enumerate())
+
+    def changed() -> list[str]:
+        now = {"executor": loop._default_executor, "handler": loop.get_exception_handler()}
+        return changes(own, {**state(), **now})
+
+    async with AsyncioBridge(Settings(shutdown_timeout=60.0)) as bridge:
+        assert [event async for event in bridge.chat("Hello!", max_tokens=3)]
+        print(changed())
+    print(changed() + [each.name for each in lasting() if each not in threads])
+
+
+def lasting() -> list[threading.Thread]:
+    """Return the threads, but for Trio's idle workers, which end by themselves."""
+    return [each for each in threading.enumerate() if not each.name.startswith("Trio thread")]
+
+
 if __name__ == "__main__":
     untouched = state()
-    trio.run(main)
-    print(changes(untouched, state()))
+    if sys.argv[2:] or sys.argv[1:] not in ([], ["asyncio"]):
+        sys.argv[:] = sys.argv[1:]
+        try:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        finally:
+            left = [each.name for each in lasting() if each is not threading.current_thread()]
+            print(json.dumps({"left": left}), flush=True)
+    elif sys.argv[1:]:
+        asyncio.run(main_by_bridge())
+        print(changes(untouched, state()))
+    else:
+        trio.run(main)
+        print(changes(untouched, state()))
