@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,14 @@ from rich.console import Console
 
 from greenroom.http.commands.doctor import check_remotes
 from greenroom.http.commands.operate import _remote_models, tables
-from greenroom.schemas.settings.remotes import Remote
+from greenroom.schemas.settings.remotes import Remote, Route
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.servers.far_servers import Script, answering, models, standing_in
-from greenroom.tests.support.servers.http_servers import RawResponse, Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
+from greenroom.tests.support.servers.server_processes import failing
+from greenroom.tests.support.servers.server_processes import serving as server_process
 from greenroom.tests.support.spoiled.spoiled_kinds import BODIES, FORMS, MAKERS, form_request
 
 _CHANGES = (
@@ -208,6 +211,105 @@ async def test_the_far_models_are_listed_with_where_they_live(tiny_model: Callab
         metrics = (await fetch(each.near.server, "GET", "/metrics")).body.decode()
         assert "greenroom:requests_left_total 0.0" in metrics
         assert 'greenroom:remote_state{remote="studio",state="closed"} 1.0' in metrics
+
+
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+
+
+async def ask(served: Served, model: str, **headers: str) -> RawResponse:
+    return await fetch(served.server, "POST", "/v1/chat/completions", {**CHAT, "model": model}, **headers)
+
+
+async def test_a_keys_requests_stay_here_and_the_audit_tells_who_answered(
+    tiny_model: Callable[..., Path],
+) -> None:
+    folder = tiny_model("qwen3")
+    routes = (("smart", Route(("studio/qwen3", "qwen3"))),)
+    async with house(folder, models=(str(folder),), routes=routes, db=":memory:") as each:
+        secrets: dict[str, str] = {}
+        for name, rights in (("boss", {"admin": True}), ("home", {"local_only": True}), ("guest", {})):
+            headers = {"x_api_key": secrets["boss"]} if secrets else {}
+            body = {"name": name, **rights}
+            made = await fetch(each.near.server, "POST", "/admin/keys", body, **headers)
+            secrets[name] = made.json()["secret"]
+        wanted = [
+            ("home", "studio/qwen3", 403, None),
+            ("home", "smart", 200, "local"),
+            ("guest", "smart", 200, "studio"),
+        ]
+        sent = each.near.system.remotes.servers["studio"]
+        for name, model, status, backend in wanted:
+            before = sent.requests
+            answer = await ask(each.near, model, x_api_key=secrets[name])
+            assert (answer.status, answer.headers.get("x-greenroom-backend")) == (status, backend)
+            assert sent.requests - before == (backend == "studio")
+
+        async def rows() -> list[tuple[str, int, str]]:
+            found = await fetch(each.near.server, "GET", "/admin/audit", x_api_key=secrets["boss"])
+            rows = [row for row in found.json()["requests"] if row["protocol"] == "openai"]
+            return [(row["key_name"], row["status"], row["backend"]) for row in reversed(rows)]
+
+        async def is_written() -> bool:
+            return len(await rows()) == len(wanted)
+
+        await eventually(is_written)
+        assert await rows() == [("home", 403, "local"), ("home", 200, "local"), ("guest", 200, "studio")]
+
+
+PHASES = ("before the headers", "before the first token", "amid the answer")
+
+
+@_DEAR
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+@pytest.mark.parametrize("phase", PHASES)
+async def test_a_far_process_that_dies_or_stops_is_replaced_or_told_and_heals(
+    phase: str, number: signal.Signals, tiny_model: Callable[..., Path]
+) -> None:
+    """Its steps hang before the first token; amid the answer they are slow enough to be interrupted."""
+    folder = tiny_model("qwen3")
+    program = failing("hang", "qwen3" if phase == PHASES[1] else "none", pace=0.3)
+    # Loading must end within the second one, on a busy machine too.
+    limits: dict[str, dict[str, Any]] = {
+        PHASES[0]: {"first_token_timeout": 3.0},
+        PHASES[1]: {"first_token_timeout": 30.0},
+        PHASES[2]: {"silence_timeout": 3.0},
+    }
+    routes = (("smart", Route(("studio/qwen3", "qwen3"))),)
+    arguments = (str(folder), "--no-audit")
+    with ExitStack() as restarts, server_process(*arguments, program=program, only_json=False) as far:
+        remotes = (("studio", Remote(far.address, "greenroom", **limits[phase])),)
+        settings = Settings(models=(str(folder),), remotes=remotes, routes=routes, shutdown_timeout=60.0)
+        async with serving(settings) as near, connected(near.server) as client:
+            if phase == PHASES[0]:
+                far.process.send_signal(number)
+            body = {**CHAT, "model": "smart", "stream": True, "max_tokens": 40, "ignore_eos": True}
+            await client.request(
+                "POST", "/v1/chat/completions", json.dumps(body).encode(), connection="close"
+            )
+            if phase == PHASES[1]:
+                await trio.to_thread.run_sync(far.wait_for, "step fails")
+                far.process.send_signal(number)
+            elif phase == PHASES[2]:
+                await client.read_until(b'"delta":{"content"')
+                far.process.send_signal(number)
+            rest = (await client.read_to_end()).decode()
+            if phase == PHASES[2]:
+                assert '"error"' in rest
+                assert re.search("remote_(failed|silent|unreachable)", rest), rest
+                assert '"finish_reason":"' not in rest
+            else:
+                assert '"error"' not in rest
+                assert '"finish_reason":"length"' in rest
+            far.kill()
+            far.process.wait()
+            again = server_process(*arguments, "--port", far.address.rpartition(":")[2])
+            await trio.to_thread.run_sync(restarts.enter_context, again)
+
+            async def is_back() -> bool:
+                answer = await ask(near, "studio/qwen3")
+                return answer.status == 200
+
+            await eventually(is_back)
 
 
 async def test_the_doctor_tells_of_each_remote_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
