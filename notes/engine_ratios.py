@@ -10,6 +10,9 @@ piecewise:  the machine's limit for a long prompt among streams. A bare loop dec
             12 tokens of a prompt of 3,600 between two steps: the prompt over alone, and p99 over undisturbed
 repetitive: a lone answer that repeats itself (greedy, random weights), with prompt lookup over without it
 unrepetitive: a lone answer sampled at temperature 2, where there is nothing to look up, likewise
+adapters-unused: 16 rows of a model, without adapters over with four in memory that none of them applies
+adapters-half: the same over 16 rows of which every second one applies one of the four (LoRA, rank 16)
+adapters-all: the same over 16 rows that all apply one
 
 Drives the engine itself, on this thread.
 """
@@ -23,16 +26,24 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.notes.prefill_tradeoff import first_token_alone, opened, p99, submit, until_first_token
 from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.requests import AppliedAdapter
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.engines.text_engines import Driver
+from greenroom.tests.support.models.tiny_adapters import make_adapter
 
 SATURATION_SEQUENCES, SATURATION_REQUESTS = 12, 30
 LONG_SEQUENCE = 6000
 BLOCK = 12
 PIECE = 12
+ADAPTED = ("self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")
+ADAPTED_PROMPT = tuple(range(100, 116))
 
 
 def main(folder: Path, figures: list[str], pairs: int) -> None:
@@ -43,6 +54,9 @@ def main(folder: Path, figures: list[str], pairs: int) -> None:
         "piecewise": piecewise,
         "repetitive": partial(lookup, temperature=0.0),
         "unrepetitive": partial(lookup, temperature=2.0),
+        "adapters-unused": partial(adapters, of_four=0),
+        "adapters-half": partial(adapters, of_four=2),
+        "adapters-all": partial(adapters, of_four=4),
     }
     for name in figures or known:
         ratios = known[name](folder, pairs)
@@ -197,6 +211,36 @@ def drain(engine: TextEngine) -> None:
 def steps(engine: TextEngine, count: int) -> None:
     for _ in range(count):
         engine.step()
+
+
+def adapters(folder: Path, pairs: int, of_four: int) -> list[float]:
+    """Return the throughput beside that without adapters, by the processor's time.
+
+    Args:
+        of_four: Rows among four that apply an adapter.
+    """
+    with TemporaryDirectory() as scratch:
+        folders = [make_adapter(folder, Path(scratch) / f"{n}", 16, ADAPTED, seed=n) for n in range(4)]
+        applied = [AppliedAdapter(each.name, str(each)) for each in folders]
+        plain, adapted = (Driver(folder, model=load_model(folder, Settings())) for _ in range(2))
+        for each in applied:
+            adapted.submit(ADAPTED_PROMPT, 1, applied=each)
+            adapted.run()
+        ratios = []
+        for pair in range(-1, pairs):
+            took = {}
+            for driver in (plain, adapted) if pair % 2 else (adapted, plain):
+                driver.restart()
+                for row in range(16):
+                    uses = driver is adapted and row % 4 < of_four
+                    chosen = applied[(row + row // 4) % 4] if uses else None
+                    driver.submit(ADAPTED_PROMPT, 8, applied=chosen, stop_token_ids=frozenset())
+                began = time.process_time()
+                driver.run()
+                took[driver] = time.process_time() - began
+            if pair >= 0:
+                ratios.append(took[plain] / took[adapted])
+        return ratios
 
 
 def time_of(work: Callable[[], object]) -> float:

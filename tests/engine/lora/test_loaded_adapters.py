@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
@@ -12,6 +13,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
+from greenroom.engine.grammar.compiler import GrammarCompiler
+from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.lora.layers import AdaptedLayer, adapted_rows
 from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS
@@ -20,8 +23,9 @@ from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.requests import AppliedAdapter
+from greenroom.schemas.messages.requests import AppliedAdapter, Constraint, RegexFormat
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.engines.logprobs import scores_of
 from greenroom.tests.support.engines.text_engines import Driver, finished, loaded
 from greenroom.tests.support.models.tiny_adapters import (
     as_peft,
@@ -239,6 +243,47 @@ def test_choices_seeds_and_speculation_stay_those_of_the_adapter(base: Path, one
         results.append(answers_of(driver)[:4])
     assert results[0] == results[1]
     assert len({tuple(each) for each in results[0]}) > 1
+
+
+def test_log_probabilities_and_grammars_are_those_of_the_adapters_rows(base: Path, one: Path) -> None:
+    text = loaded(base)[1]
+    compiler = GrammarCompiler(GrammarTokenizer(text.tokenizer.wrapped, text.stop_token_ids))
+    constraint = Constraint(RegexFormat("[a-z]{2,9}( [0-9]{2,7}){1,4}"))
+    scored = GenerationParameters(temperature=0.0, logprobs=True)
+    mine, theirs = driver_of(base), Driver(base, model=reference(base, one))
+    for driver, asked in ((mine, applied(one)), (theirs, None)):
+        driver.submit(PROMPT, 6, scored, applied=asked)
+        driver.submit(PROMPT, 6, scored, applied=asked, matcher=compiler.compile(constraint))
+    mine.submit(PROMPT, 6, matcher=compiler.compile(constraint))
+    assert answers_of(mine)[:2] == answers_of(theirs)
+    assert mine.tokens[1] not in (mine.tokens[0], mine.tokens[2])
+    for index in ("0", "1"):
+        scores = [[each.logprob for each in scores_of(driver.events[index])] for driver in (mine, theirs)]
+        assert len(scores[0]) == 6
+        assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
+def test_eight_streams_keep_their_tokens_while_adapters_come_and_go(
+    base: Path, one: Path, two: Path, tmp_path: Path
+) -> None:
+    place, driver = shutil.copytree(one, tmp_path / "place"), driver_of(base)
+    chosen = (None, one, two, None, one, two, None, one)
+    for index, adapter in enumerate(chosen):
+        driver.submit(PROMPT[: 8 + index], 14, applied=None if adapter is None else applied(adapter))
+    config = place / "adapter_config.json"
+    for scale in (2.0, 3.0, 5.0):
+        written = json.loads(config.read_text())
+        written["lora_parameters"]["scale"] = scale
+        config.write_text(json.dumps(written))
+        driver.submit(PROMPT[:4], 1, applied=applied(place))
+        driver.step()
+        driver.step()
+        assert driver.engine.adapters.names()[-1][0] == "place"
+    driver.engine.adapters.unload(str(place))
+    assert {name for name, _ in driver.engine.adapters.names()} == {"one", "two"}
+    driver.run()
+    for index, adapter in enumerate(chosen):
+        assert driver.tokens[index] == alone(base, adapter, PROMPT[: 8 + index], 14)
 
 
 def test_preempted_rows_resume_with_their_adapter(base: Path, one: Path) -> None:

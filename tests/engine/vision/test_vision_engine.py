@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
+from pathlib import Path
 
 import mlx.core as mx
 import pytest
@@ -13,6 +16,7 @@ from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.vision.image_encoder import ImageEncoding
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.messages.prepared_input import PreparedPrompt
+from greenroom.schemas.messages.requests import AppliedAdapter
 from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import GREEDY, finished
 from greenroom.tests.support.engines.vision_engines import (
@@ -45,6 +49,33 @@ def test_rows_with_and_without_images_share_a_batch(tiny_vision_model: TinyVisio
         together = max(together, *(rows for rows, _ in driver.engine.statistics().batches), 0)
     assert together >= 2
     assert driver.tokens == [expected(folder, prompt, 60) for prompt in prompts]
+
+
+def test_adapters_of_the_language_layers_share_a_batch_with_the_base(
+    tiny_vision_model: TinyVisionModel, tmp_path: Path
+) -> None:
+    base, fused, adapter = tmp_path / "qwen2_vl", tmp_path / "qwen2_vl-fused", tmp_path / "adapter"
+    for copy in (base, fused):
+        shutil.copytree(tiny_vision_model("qwen2_vl"), copy)
+    layer = library(fused)[0].language_model.model.layers[0].self_attn.q_proj
+    outputs, inputs = layer.weight.shape
+    mx.random.seed(3)
+    a, b = mx.random.normal((inputs, 4), scale=0.3), mx.random.normal((4, outputs), scale=0.3)
+    layer.weight = layer.weight + 2.0 * (a @ b).T
+    adapter.mkdir()
+    path = "language_model.model.layers.0.self_attn.q_proj"
+    mx.save_safetensors(str(adapter / "adapters.safetensors"), {f"{path}.lora_a": a, f"{path}.lora_b": b})
+    parameters = {"model": "base", "lora_parameters": {"rank": 4, "scale": 2.0}}
+    (adapter / "adapter_config.json").write_text(json.dumps(parameters))
+    driver = VisionDriver(base, options={"adapter_bytes": 1 << 30, "prefix_cache": PrefixCache(1 << 28)})
+    asked = [None, AppliedAdapter("adapter", str(adapter))]
+    for applied in asked * 2:
+        driver.submit(ONE, 12, applied=applied)
+    driver.submit(TEXT, 12, applied=asked[1])
+    driver.run()
+    plain, changed = expected(base, ONE, 12), expected(fused, ONE, 12)
+    assert plain != changed
+    assert driver.tokens == [plain, changed, plain, changed, expected(fused, TEXT, 12)]
 
 
 @pytest.mark.parametrize("kind", VISION_KINDS)

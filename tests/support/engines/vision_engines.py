@@ -17,6 +17,7 @@ from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.lora.files import open_folder
 from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
@@ -25,7 +26,7 @@ from greenroom.engine.vision.open_vision_engine import load_vision_lazily
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import PreparedImage, PreparedPrompt
-from greenroom.schemas.messages.requests import InferenceRequest, RawInput
+from greenroom.schemas.messages.requests import AppliedAdapter, InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.settings.settings import Settings
@@ -170,13 +171,16 @@ class VisionDriver(SteppedEngine):
         max_tokens: int,
         parameters: GenerationParameters = GREEDY,
         made: Prepared | None = None,
+        applied: AppliedAdapter | None = None,
         **fields: Any,
     ) -> str:
         """Submit a prompt of texts and images, prepared now or before; return the request's id."""
         tokens, images = made or prepared(self.folder, parts)
         request_id = str(len(self.events))
         self.events[request_id] = []
-        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tokens))
+        request = InferenceRequest(request_id, ModelKey("tiny"), RawInput(tokens), applied=applied)
+        if applied is not None:
+            fields["adapter"] = open_folder(Path(applied.folder), 1 << 30)
         options: dict[str, Any] = {"stop_token_ids": frozenset(), "parse": False, **fields}
         ready = PreparedPrompt(tokens, max_tokens=max_tokens, parameters=parameters, images=images, **options)
         self.engine.submit(request, ready)
