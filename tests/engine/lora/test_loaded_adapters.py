@@ -269,7 +269,7 @@ def test_eight_streams_keep_their_tokens_while_adapters_come_and_go(
     place, driver = shutil.copytree(one, tmp_path / "place"), driver_of(base)
     chosen = (None, one, two, None, one, two, None, one)
     for index, adapter in enumerate(chosen):
-        driver.submit(PROMPT[: 8 + index], 14, applied=None if adapter is None else applied(adapter))
+        driver.submit(PROMPT[: 8 + index], 10, applied=None if adapter is None else applied(adapter))
     config = place / "adapter_config.json"
     for scale in (2.0, 3.0, 5.0):
         written = json.loads(config.read_text())
@@ -283,7 +283,7 @@ def test_eight_streams_keep_their_tokens_while_adapters_come_and_go(
     assert {name for name, _ in driver.engine.adapters.names()} == {"one", "two"}
     driver.run()
     for index, adapter in enumerate(chosen):
-        assert driver.tokens[index] == alone(base, adapter, PROMPT[: 8 + index], 14)
+        assert driver.tokens[index] == alone(base, adapter, PROMPT[: 8 + index], 10)
 
 
 def test_preempted_rows_resume_with_their_adapter(base: Path, one: Path) -> None:
