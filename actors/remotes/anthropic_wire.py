@@ -10,13 +10,7 @@ import attrs
 
 from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import tools_of
-from greenroom.schemas.events.events import (
-    FinishReason,
-    InferenceEvent,
-    ReasoningDelta,
-    ToolCallDelta,
-    Usage,
-)
+from greenroom.schemas.events.events import FinishReason, InferenceEvent, ReasoningDelta, ToolCallDelta, Usage
 from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,

@@ -17,14 +17,7 @@ from greenroom.actors.model.model import Lifecycle
 from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest
 from greenroom.actors.remotes.remote_call import Call
 from greenroom.actors.remotes.remote_servers import RemoteServer
-from greenroom.schemas.events.events import (
-    Admitted,
-    Failed,
-    Finished,
-    InferenceEvent,
-    PromptProgress,
-    Timing,
-)
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, PromptProgress, Timing
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import TextPart

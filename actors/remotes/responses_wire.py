@@ -7,12 +7,7 @@ from typing import Any
 
 from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import function_of, tools_of, usage_of
-from greenroom.schemas.events.events import (
-    FinishReason,
-    InferenceEvent,
-    ReasoningDelta,
-    ToolCallDelta,
-)
+from greenroom.schemas.events.events import FinishReason, InferenceEvent, ReasoningDelta, ToolCallDelta
 from greenroom.schemas.messages.messages import (
     AudioPart,
     ContentPart,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shutil
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager
@@ -181,14 +182,21 @@ async def test_recordings_are_transcribed_as_by_the_far_side_itself(tmp_path: Pa
             assert through.status == direct.status == 200, (path, through.body)
 
 
-async def test_the_far_models_are_listed_with_where_they_live(tiny_model: Callable[..., Path]) -> None:
-    async with house(tiny_model("qwen3")) as each:
+async def test_the_far_models_are_listed_with_where_they_live(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    # A folder whose name is that of a remote's model is not listed beside it.
+    shutil.copytree(tiny_model("qwen3"), tmp_path / "studio" / "qwen3")
+    async with house(tiny_model("qwen3"), model_dir=(str(tmp_path),)) as each:
 
         async def is_listed() -> bool:
-            found = (await fetch(each.near.server, "GET", "/v1/models")).json()["data"]
-            return any(model["id"] == "studio/qwen3" for model in found)
+            await trio.lowlevel.checkpoint()
+            return bool(each.near.system.remotes.servers["studio"].models)
 
         await eventually(is_listed)
+        found = (await fetch(each.near.server, "GET", "/v1/models")).json()["data"]
+        [there] = [model for model in found if model["id"] == "studio/qwen3"]
+        assert there["architecture"] == "remote (greenroom)"
         one = (await fetch(each.near.server, "GET", "/v1/models/studio/qwen3")).json()
         assert (one["owned_by"], one["type"]) == ("studio", "text")
         assert one["context_length"] > 0

@@ -224,6 +224,15 @@ async def test_a_busy_remote_is_left_alone_for_as_long_as_it_asks() -> None:
         assert (problem.status, problem.code) == (429, "remote_busy")
         assert problem.retry_after is not None
         assert 500 < problem.retry_after <= 600
+    # So is one that says so when its models are asked for.
+    async with standing_in(lambda asked: Script((), 429, headers={"retry-after": "600"})) as far:
+        settings = Settings(remotes=(("far", Remote(far.url)),), shutdown_timeout=60.0)
+        async with open_system(settings) as system:
+            with trio.fail_after(60):
+                while not system.remotes.servers["far"].busy_until:  # noqa: ASYNC110
+                    await trio.sleep(0.01)
+            assert problem_of(await events_of(system, "far/big")).code == "remote_busy"
+            assert far.posts == []
 
 
 MANY = 10**400
