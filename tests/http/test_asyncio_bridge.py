@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -119,6 +121,25 @@ def test_limits_hold_in_starlette_and_a_server_may_run_the_bridge_alone() -> Non
     with under_uvicorn(AsyncioBridge(QUICK, prefix="/own")) as address:
         assert httpx2.get(f"{address}/own/v1/models").status_code == 200
         assert httpx2.get(f"{address}/v1/models").status_code == 404
+
+
+def test_a_project_like_djangos_leaves_the_lifespan_and_a_prefix_to_the_bridge() -> None:
+    page = (Path(__file__).parents[2] / "notes/embed.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(django = .*?)```", page, re.DOTALL)
+
+    async def django(scope: Any, _receive: Any, send: Any) -> None:
+        assert scope["type"] == "http"  # as Django, which knows no lifespan
+        said = _text([event async for event in names["bridge"].chat("Hello!", max_tokens=5)])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": said.encode()})
+
+    names: dict[str, Any] = {"AsyncioBridge": AsyncioBridge, "Settings": Settings}
+    names["get_asgi_application"] = lambda: django
+    exec(code, names)
+    with under_uvicorn(names["application"]) as address, httpx2.Client(base_url=address, timeout=600) as http:
+        assert http.get("/hello").text
+        assert http.get("/llm/v1/models").json()["data"][0]["id"] == "greenroom-demo"
+        assert http.get("/llm/").status_code == 200
 
 
 async def _read_all(bridge: AsyncioBridge) -> list[InferenceEvent]:
