@@ -43,7 +43,7 @@ test: announce lint types $(VENV)/developing-$(ACCELERATOR)
 	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest $(SHARED)
 
 announce:
-	@echo "Lint, types and tests: about eight minutes on two cores; JOBS=4 shares the tests among four processes."
+	@echo "Lint, types and tests: about a quarter of an hour on two cores; JOBS=4 shares the tests among four processes."
 
 # On every Python from 3.11 up that is found, each with a virtual environment of its own.
 test-all:
