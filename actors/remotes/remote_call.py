@@ -168,7 +168,7 @@ def members_of(value: Any) -> JsonObject:
 
 
 def items_of(value: Any) -> list[JsonObject]:
-    """Return the objects of a list; none for null.
+    """Return a JSON value as a list of objects; null is an empty list.
 
     Raises:
         BrokenAnswer: It is no list of objects.

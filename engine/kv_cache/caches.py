@@ -205,7 +205,7 @@ def kv_tensors(layer: Any) -> list[Any]:
 
 
 def set_kv_tensors(layer: Any, tensors: Sequence[Any]) -> None:
-    """Replace the arrays returned by `kv_tensors`, in the layer's own form."""
+    """Store arrays in a cache layer: as many as `kv_tensors` returns, in its order."""
     if hasattr(layer, "kv_tensors"):
         layer.kv_tensors = list(tensors)
         return

@@ -183,7 +183,7 @@ def _in_most(answers: Sequence[Answer], finds: Callable[[Answer], bool]) -> bool
 def known_capabilities(
     model: str, folder: Path, record: CapabilityRecord, settings: Settings, limit: int | None
 ) -> ProbedCapabilities:
-    """Return a record with what a model's files and the memory tell, to which a probe adds its findings.
+    """Return the capabilities that follow from a model's files and this machine's memory, before any probe.
     `limit`: bytes that all models may have together; None if unknown.
     """
     kind = record.model_type

@@ -119,7 +119,7 @@ class _Reading:
         self._ended = False
 
     async def feed(self, data: bytes | None) -> None:
-        """Parse the next piece; None marks the end."""
+        """Parse the next bytes of a form's body; None marks its end."""
         if self._ended:
             return  # data after the last boundary is ignored
         try:

@@ -72,7 +72,7 @@ class Child:
         return self._served_since is not None
 
     def read_beats(self) -> None:
-        """Read what is in the pipe."""
+        """Record the heartbeats that the child has written to its pipe."""
         while read := self._read():
             *lines, self._unread = (self._unread + read).split(b"\n")
             self._unread = self._unread[-_LONGEST_LINE:]

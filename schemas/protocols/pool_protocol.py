@@ -141,7 +141,7 @@ class RequestCancelled:
 
 @attrs.frozen
 class WatchModels:
-    """Follow the models. Reply: ModelNews for each model that is known, then for each change, without end.
+    """Follow the models' states. Replies: one ModelNews for each known model, then one for each change.
 
     A reader that is too slow gets Failed.
     """

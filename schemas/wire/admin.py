@@ -1,4 +1,4 @@
-"""Bodies of the routes for operators: requests, answers and their converter."""
+"""Request and answer bodies of the operators' routes (`/admin`), and the converter that reads them."""
 
 from __future__ import annotations
 

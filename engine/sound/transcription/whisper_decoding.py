@@ -246,7 +246,7 @@ class TokenRules:
 
 @attrs.frozen
 class WhisperVocabulary:
-    """Token ids by meaning.
+    """Ids of the tokens by which Whisper marks language, silence, times and the end of a transcript.
 
     Args:
         tokenizer: mlx-audio's tokenizer.
