@@ -54,8 +54,6 @@ NOT_RUN = {
     "make bench ARGS=MODEL": "is run in a checkout; tests/bench runs every scenario",
     "greenroom service install MODEL": "changes the machine; tests/http/commands/test_service.py runs it",
     "greenroom launch claude": "needs Claude Code; test_launched.py starts a client",
-    "greenroom pull OWNER/NAME": "needs the hub; test_pull_routes.py fetches from its own",
-    "greenroom adapters load NAME": "needs an adapter; tests/http/answering/test_adapters.py loads some",
     "greenroom inspect ID": "needs a request's id; test_inspect_routes.py shows one",
     "launchctl bootstrap gui/$UID": "is a command of macOS",
     "sudo pmset -c sleep 0": "is a command of macOS, and changes the machine",
