@@ -177,7 +177,7 @@ class EngineModels:
         return find_conflict(Catalog.of(settings).owned(), settings.aliases, settings.all_profiles)
 
     def find_bad_file(self, settings: Settings) -> str | None:
-        from greenroom.engine.catalog.operator import find_bad_file
+        from greenroom.engine.catalog.operator_texts import find_bad_file
 
         return find_bad_file(settings)
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from greenroom.engine.adapters.adapter import Adapter, make_adapter
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.text_engine import TextEngine, open_text_engine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer

@@ -31,7 +31,7 @@ from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from greenroom.engine.probe.probe import Probe
-    from greenroom.engine.resources.account import MemoryAccount
+    from greenroom.engine.resources.memory_account import MemoryAccount
 
 
 log = get_logger()
@@ -141,7 +141,7 @@ class Engines:
         """
         from greenroom.engine.catalog.folders import DEMO_FOLDER
         from greenroom.engine.catalog.hub.hub_cache import is_marked
-        from greenroom.engine.catalog.operator import system_prompt_of
+        from greenroom.engine.catalog.operator_texts import system_prompt_of
 
         settings = self.names.settings.applied_to(files.id)
         # A broken system prompt is no fault of the model's files.
@@ -161,8 +161,8 @@ class Engines:
             raise
 
     def _detect(self, files: ModelFiles) -> CapabilityRecord:
-        from greenroom.engine.catalog.kinds import detect
-        from greenroom.engine.catalog.operator import check_vision
+        from greenroom.engine.catalog.kind_detection import detect
+        from greenroom.engine.catalog.operator_texts import check_vision
         from greenroom.engine.resources.device_memory import main_memory
 
         settings, vision = self.names.settings.applied_to(files.id), self._list.allows_vision(files.id)
@@ -172,7 +172,7 @@ class Engines:
 
     def _open(self, files: ModelFiles, known: CapabilityRecord, system_prompt: str = "") -> OpenedModel:
         from greenroom.engine.catalog.description import notices_of
-        from greenroom.engine.catalog.operator import with_operators_parsers
+        from greenroom.engine.catalog.operator_texts import with_operators_parsers
         from greenroom.engine.resources.residence import need_within
 
         settings = self.names.settings.applied_to(files.id)
@@ -180,7 +180,7 @@ class Engines:
         for notice in notices_of(files.folder, record):
             log.warning("model notice", model=files.id, notice=notice)
 
-        from greenroom.actors.engines.kinds import open_adapter
+        from greenroom.actors.engines.kind_engines import open_adapter
 
         model = ModelFolder(files.id, files.folder, record)
         adapter = open_adapter(model, settings, system_prompt)
@@ -200,7 +200,7 @@ class Engines:
         Raises:
             ProblemError: The model cannot be used.
         """
-        from greenroom.actors.engines.kinds import open_probe
+        from greenroom.actors.engines.kind_engines import open_probe
         from greenroom.engine.probe.probe import known_capabilities
 
         files = self.fetch(name)
@@ -216,7 +216,7 @@ class Engines:
         """Load the weights on the calling thread, which the engine then belongs to. Raises ProblemError: the
         weights cannot be loaded.
         """
-        from greenroom.actors.engines.kinds import open_engine
+        from greenroom.actors.engines.kind_engines import open_engine
 
         model = ModelFolder(opened.id, opened.folder, opened.record)
         account, settings = self._open_account(), self.names.settings.applied_to(opened.id)
@@ -265,7 +265,7 @@ class Engines:
         return account
 
     def _open_account(self) -> MemoryAccount:
-        from greenroom.engine.resources.account import MemoryAccount
+        from greenroom.engine.resources.memory_account import MemoryAccount
 
         with self._lock:
             if self._account is None:

@@ -135,7 +135,7 @@ class ModelList:
 
     def _description(self, entry: CatalogEntry, limits: Limits) -> ModelDescription:
         from greenroom.engine.catalog.description import describe
-        from greenroom.engine.catalog.operator import with_operators_parsers
+        from greenroom.engine.catalog.operator_texts import with_operators_parsers
 
         if entry.adapter is not None and (refused := self._names.refusal(entry.adapter)) is not None:
             return ModelDescription(
@@ -190,7 +190,7 @@ class ModelList:
     def _judged(
         self, model: str, folder: Path, record: CapabilityRecord, limits: Limits
     ) -> tuple[MemoryNeed | None, Problem | None]:
-        from greenroom.engine.catalog.operator import check_vision
+        from greenroom.engine.catalog.operator_texts import check_vision
         from greenroom.engine.resources.device_memory import main_memory
 
         need = None
@@ -213,7 +213,7 @@ class ModelList:
 
     def allows_vision(self, model: str) -> bool:
         """Return whether the settings let a model see."""
-        from greenroom.engine.catalog.operator import allows_vision
+        from greenroom.engine.catalog.operator_texts import allows_vision
 
         return allows_vision(model, self._names.settings)
 

@@ -13,7 +13,7 @@ from greenroom.schemas.models.capabilities import ProbedCapabilities, WorkingSpa
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
-    from greenroom.engine.resources.account import MemoryAccount
+    from greenroom.engine.resources.memory_account import MemoryAccount
     from greenroom.engine.resources.residence import Residence
 
 

@@ -14,9 +14,9 @@ import attrs
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model_figures import ModelFigures
+from greenroom.actors.pool.lease_queue import Lease, Ticket, TicketQueue
 from greenroom.actors.pool.pool_state import ModelUse, Residency
 from greenroom.actors.pool.residence_rules import KeepAliveWishes, RestartIntensity
-from greenroom.actors.pool.tickets import Lease, Ticket, TicketQueue
 from greenroom.engine.resources.fair_queue import Holdings, address_of
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey

@@ -8,10 +8,11 @@ from functools import partial
 
 import attrs
 
-from greenroom.actors.core.pot import Pot
+from greenroom.actors.core.fair_share import Pot
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.engines.residences import HeldPrefixes
 from greenroom.actors.pool.eviction_policy import commands_of, refusal_of
+from greenroom.actors.pool.lease_queue import Found, Granted, Lease, Ticket
 from greenroom.actors.pool.ledger import Ledger, MemoryReading
 from greenroom.actors.pool.model_record import RETRY_UNKNOWN, ModelRecord, PooledModel
 from greenroom.actors.pool.pool_events import (
@@ -34,7 +35,6 @@ from greenroom.actors.pool.pool_overview import PoolOverview, UnloadRequests, re
 from greenroom.actors.pool.pool_state import Plan, Residency
 from greenroom.actors.pool.queue_statuses import greet_newcomers, late_tickets, refusal_problem, send_changes
 from greenroom.actors.pool.residence_rules import ResidenceRule
-from greenroom.actors.pool.tickets import Found, Granted, Lease, Ticket
 from greenroom.engine.resources.fair_queue import Holdings
 from greenroom.schemas.messages.requests import KeepAlive
 from greenroom.schemas.model_key import ModelKey

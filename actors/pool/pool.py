@@ -17,7 +17,9 @@ from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
 from greenroom.actors.model.running_requests import records_of
 from greenroom.actors.pool.keep_awake import KeepAwake
+from greenroom.actors.pool.lease_queue import NameFound
 from greenroom.actors.pool.lookups import CatalogLookups, adapter_of, allowed_models
+from greenroom.actors.pool.model_choice import Routes
 from greenroom.actors.pool.model_record import MakeModel, PooledModel
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_events import HeldReleased
@@ -37,8 +39,6 @@ from greenroom.actors.pool.pool_reports import (
     TicketClosed,
 )
 from greenroom.actors.pool.residence_rules import rule_for
-from greenroom.actors.pool.routes import Routes
-from greenroom.actors.pool.tickets import NameFound
 from greenroom.actors.remotes.remote_model import RemoteModel
 from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.schemas.logs import get_logger

@@ -9,12 +9,12 @@ import attrs
 
 from greenroom.actors.core.reply import Reply, Watchers
 from greenroom.actors.pool.eviction_policy import plan_load
+from greenroom.actors.pool.lease_queue import Ticket
 from greenroom.actors.pool.ledger import Ledger, MemoryReading
 from greenroom.actors.pool.model_record import ModelRecord
 from greenroom.actors.pool.pool_events import Decided, HeldReleased, PinSet, PoolEvent, Reported
 from greenroom.actors.pool.pool_state import ModelUse, Residency
 from greenroom.actors.pool.queue_statuses import refusal_problem
-from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState

@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.pool.lease_queue import Lease, Ticket
 from greenroom.actors.pool.model_record import ModelRecord, PooledModel
-from greenroom.actors.pool.tickets import Lease, Ticket
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (

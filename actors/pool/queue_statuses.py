@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 import attrs
 
 from greenroom.actors.pool.eviction_policy import MEMORY_TIMEOUT
+from greenroom.actors.pool.lease_queue import Ticket
 from greenroom.actors.pool.model_record import ModelRecord, seconds_until_retry
 from greenroom.actors.pool.pool_state import ModelUse, Reason, Refusal, Residency
-from greenroom.actors.pool.tickets import Ticket
 from greenroom.schemas.events.events import QueueStatus
 from greenroom.schemas.problems import Problem, insufficient_memory, memory_in_use, no_room, queue_timeout
 from greenroom.schemas.settings.caller import is_allowed

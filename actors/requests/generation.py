@@ -13,7 +13,7 @@ import trio
 
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.tickets import NOT_ANSWERED, NOT_LOADED, Found, Granted, Lease, NameFound
+from greenroom.actors.pool.lease_queue import NOT_ANSWERED, NOT_LOADED, Found, Granted, Lease, NameFound
 from greenroom.actors.records.tracing import begin_span
 from greenroom.schemas.events.events import (
     Admitted,

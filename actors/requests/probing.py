@@ -21,7 +21,7 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import JobCrashed, Workers, WorkerSilent
 from greenroom.actors.core.worker_thread import Heartbeat
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.pool.tickets import Granted
+from greenroom.actors.pool.lease_queue import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.store.tables import StoreMessage, ask_store
 from greenroom.engine.probe.probe import Answer, Question

@@ -10,7 +10,7 @@ import trio
 from greenroom.actors.core.ref import ActorStopped, Ref, ask_actor
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.pool.tickets import Found, NameFound
+from greenroom.actors.pool.lease_queue import Found, NameFound
 from greenroom.actors.requests.generation import DefaultList
 from greenroom.schemas.events.events import Admitted, Failed
 from greenroom.schemas.messages.requests import InferenceRequest

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import trio
 
-from greenroom.actors.core.pot import Pot
+from greenroom.actors.core.fair_share import Pot
 from greenroom.actors.responses.event_log import ConversationLock, EventLog
 from greenroom.schemas.events.events import (
     Admitted,

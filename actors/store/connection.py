@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from greenroom.actors.core.pot import share_left
+from greenroom.actors.core.fair_share import share_left
 from greenroom.actors.store.database_file import (
     MEMORY,
     UnusableDatabase,

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.catalog.adapters import CatalogAdapters, Judge
 from greenroom.engine.catalog.folders import (
     DEMO_FOLDER,
     DEMO_ID,
@@ -25,6 +24,7 @@ from greenroom.engine.catalog.folders import (
     resolve_folder,
 )
 from greenroom.engine.catalog.hub.hub_cache import HUB_ID, hub_cache_folder
+from greenroom.engine.catalog.lora_adapters import CatalogAdapters, Judge
 from greenroom.schemas.problems import Problem, model_not_found
 from greenroom.schemas.settings.settings import Aliases, Settings, is_pattern, name_pattern
 

@@ -12,7 +12,7 @@ import attrs
 from greenroom.engine.catalog.encoder_kinds import SENTENCE_TRANSFORMERS_FILES, classes_of
 from greenroom.engine.catalog.families import find_fill_format
 from greenroom.engine.catalog.folders import CatalogEntry
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.load_failures import find_adapter
 from greenroom.engine.catalog.model_files import (
     MAX_TEMPLATE_BYTES,
@@ -22,7 +22,7 @@ from greenroom.engine.catalog.model_files import (
     read_optional,
     read_regular,
 )
-from greenroom.engine.catalog.operator import LARGEST_SHARE
+from greenroom.engine.catalog.operator_texts import LARGEST_SHARE
 from greenroom.engine.resources.device_memory import main_memory
 from greenroom.schemas.models.capabilities import PROBE_VERSION, CapabilityRecord, ProbedCapabilities
 from greenroom.schemas.models.model_description import ModelDescription

@@ -18,7 +18,7 @@ from greenroom.engine.catalog.hub.hub_cache import (
     list_cached_ids,
     model_folder,
 )
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.model_files import fingerprint
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord

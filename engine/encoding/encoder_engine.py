@@ -11,8 +11,8 @@ import numpy as np
 
 from greenroom.engine.encoding.row_queue import Batch, Job, PassMemory, RowQueue, TokenBudget
 from greenroom.engine.encoding.rows import PreparedRows, Row, RowModel, Tokens, Values
-from greenroom.engine.resources.account import Share, share_statistics
 from greenroom.engine.resources.device_errors import check_device
+from greenroom.engine.resources.memory_account import Share, share_statistics
 from greenroom.engine.resources.residence import CachelessEngine
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot

@@ -14,8 +14,8 @@ from mlx.utils import tree_flatten
 
 from greenroom.engine.catalog.model_files import text_config
 from greenroom.engine.encoding.rows import PreparedRows, Row
-from greenroom.engine.resources.account import Share
 from greenroom.engine.resources.fair_queue import FairQueue
+from greenroom.engine.resources.memory_account import Share
 from greenroom.schemas.events.events import Timing
 from greenroom.schemas.messages.requests import InferenceRequest
 

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 
 from greenroom.engine.catalog.catalog import Catalog
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.model_files import read_optional, text_config
 from greenroom.engine.loading.devices import use_device, weight_type
 from greenroom.engine.loading.weight_files import StoredTensor, check_sizes, read_tensors

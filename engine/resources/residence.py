@@ -13,9 +13,9 @@ from pathlib import Path
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.resources.device_errors import buffer_limit, synchronize_streams
 from greenroom.engine.resources.device_memory import default_memory, device_memory
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
 from greenroom.schemas.models.model_description import MemoryNeed, memory_need

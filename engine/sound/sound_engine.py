@@ -7,9 +7,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, Generic, Protocol, TypeVar
 
-from greenroom.engine.resources.account import Share, share_statistics
 from greenroom.engine.resources.device_errors import check_device, raise_unless_own, synchronize_streams
 from greenroom.engine.resources.fair_queue import ClientRequest, FairQueue
+from greenroom.engine.resources.memory_account import Share, share_statistics
 from greenroom.engine.resources.residence import CachelessEngine
 from greenroom.schemas.events.events import Failed, Finished, FinishReason, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot

@@ -7,8 +7,8 @@ from collections.abc import Sequence as GenericSequence
 
 from greenroom.engine.kv_cache.caches import GROWN_AHEAD, LARGE_BYTES, Cache, allocated_tokens, preallocate
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.resources.account import MemoryAccount, Share, share_statistics
 from greenroom.engine.resources.device_errors import page_bytes
+from greenroom.engine.resources.memory_account import MemoryAccount, Share, share_statistics
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import FeatureSource
 from greenroom.engine.text.sequence import Sequence

@@ -17,8 +17,8 @@ from greenroom.engine.loading.invariance_check import ROWS, TOKENS
 from greenroom.engine.loading.load_model import load_model, load_text_lazily
 from greenroom.engine.loading.openblas import least_chunk
 from greenroom.engine.lora.loaded_adapters import LoadedAdapters
-from greenroom.engine.resources.account import Share
 from greenroom.engine.resources.device_errors import synchronize_streams
+from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.explanation import PromptHistory
 from greenroom.engine.text.kv_memory import KvMemory

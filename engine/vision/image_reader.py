@@ -16,8 +16,8 @@ from greenroom.engine.adapters.image_ids import last_turn
 from greenroom.engine.media.images import DETAIL_LOW, MEGABYTE, ImageLimits
 from greenroom.engine.media.large_images import decode_in_steps
 from greenroom.engine.media.pdf_pages import DrawingTime, draw_pages
+from greenroom.engine.media.recording_windows import decode_recording
 from greenroom.engine.media.recordings import Samples
-from greenroom.engine.media.windows import decode_recording
 from greenroom.engine.resources.device_errors import is_device_error
 from greenroom.engine.resources.preparation_steps import PreparationSteps
 from greenroom.engine.vision.image_processor import AudioLimits, ImageProcessor, ProcessedImage

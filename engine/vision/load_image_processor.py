@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.kinds import vision_module
+from greenroom.engine.catalog.kind_detection import vision_module
 from greenroom.engine.catalog.load_failures import named_failures
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.loading.libraries import import_model_code

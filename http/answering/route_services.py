@@ -24,9 +24,9 @@ from greenroom.http.answering.current_request import (
 from greenroom.http.answering.event_stream import STATUS_TIMEOUT
 from greenroom.http.answering.request_parameters import NeutralValues, refuse_unsupported
 from greenroom.http.guard.byte_account import AnswerAccount
-from greenroom.http.guard.forms import Form, FormReader, SpooledFile
 from greenroom.http.guard.host_guard import HostGuard
 from greenroom.http.guard.keys import Door, KeyRing, settings_keys
+from greenroom.http.guard.multipart_forms import Form, FormReader, SpooledFile
 from greenroom.http.guard.request_body import RequestBodies
 from greenroom.http.guard.request_deadlines import RequestDeadlines
 from greenroom.http.media.fetcher import Fetcher

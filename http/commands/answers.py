@@ -10,7 +10,7 @@ import click
 from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels, model_option
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import server_options
+from greenroom.http.terminal.running_server import server_options
 from greenroom.http.terminal.streams import MODEL, RECORDING, UTF8_TEXT, NumberRange
 from greenroom.schemas.settings.settings import Settings
 

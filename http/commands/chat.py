@@ -14,7 +14,7 @@ from greenroom.http.commands.command_server import server_of_command
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.commands.setup import fetch_first_model, is_asked
 from greenroom.http.settings.sources import settings_options
-from greenroom.http.terminal.joining import server_options
+from greenroom.http.terminal.running_server import server_options
 from greenroom.http.terminal.streams import MODEL, UTF8_TEXT
 from greenroom.schemas.settings.settings import Settings
 

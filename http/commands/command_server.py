@@ -9,7 +9,7 @@ import attrs
 import click
 
 from greenroom.http.commands.local_models import LocalModels
-from greenroom.http.terminal.joining import choose_server
+from greenroom.http.terminal.running_server import choose_server
 from greenroom.schemas.models.capabilities import ModelType
 from greenroom.schemas.settings.caller import new_secret
 from greenroom.schemas.settings.setting_groups import Network

@@ -15,7 +15,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.http.terminal.admin_client import check_url
-from greenroom.http.terminal.joining import listing_server, server_options
+from greenroom.http.terminal.running_server import listing_server, server_options
 from greenroom.http.terminal.streams import MODEL
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings

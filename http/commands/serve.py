@@ -20,7 +20,7 @@ from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus, program_name
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.sources import GroupedCommand, read_settings, settings_options
-from greenroom.http.supervision.beat import inherit
+from greenroom.http.supervision.heartbeat import inherit
 from greenroom.http.terminal.streams import MODEL, first_request, kind_of_default, served_ids
 from greenroom.schemas.settings.settings import Settings
 

@@ -16,7 +16,7 @@ from itertools import accumulate
 import attrs
 import trio
 
-from greenroom.actors.core.pot import Pot
+from greenroom.actors.core.fair_share import Pot
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.setting_groups import MEGABYTE
 

@@ -14,7 +14,7 @@ from quart import Response
 from quart_trio import QuartTrio
 from wsproto.frame_protocol import CloseReason
 
-from greenroom.actors.core.pot import Pot
+from greenroom.actors.core.fair_share import Pot
 from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting import CollectedChoice, OnComplete

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import attrs
 
 from greenroom.http.process.exit_status import Restart, restart_after
-from greenroom.http.supervision.beat import ParentLink, Silence, SilenceLimits, parse_beat, variables_for
+from greenroom.http.supervision.heartbeat import ParentLink, Silence, SilenceLimits, parse_beat, variables_for
 
 _READ_BYTES = 65536
 _LONGEST_LINE = 65536  # Bytes without a newline after which a line is given up

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from greenroom.actors.core.worker_thread import Activity
-from greenroom.http.supervision.beat import Beat, Inheritance, Stage, Systemd
+from greenroom.http.supervision.heartbeat import Beat, Inheritance, Stage, Systemd
 
 if TYPE_CHECKING:
     import trio

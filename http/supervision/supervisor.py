@@ -23,8 +23,8 @@ import attrs
 import click
 
 from greenroom.http.process.exit_status import ExitStatus, Terminal, status_of_signal
-from greenroom.http.supervision.beat import Beat, SilenceLimits, Systemd
 from greenroom.http.supervision.child import Child, ChildEnd, GiveUp, RestartPolicy, StartAgain
+from greenroom.http.supervision.heartbeat import Beat, SilenceLimits, Systemd
 from greenroom.http.transport.bound_sockets import bind_sockets, remove_paths, unix_paths
 from greenroom.schemas.settings.setting_groups import LogFormat, LogLevel
 from greenroom.schemas.settings.settings import Settings

@@ -4,7 +4,7 @@ Every message and every event is frozen plain data that could be serialized: an 
 `ModelMessage` can stand for a model on another machine. Answers travel on the reply that accompanies a
 message (`greenroom.actors.core.ref`). Messages with the same reply belong to one request, and closing the
 reply is the only way to cancel it. Only the pool's own answers, a ref and a lease
-(`greenroom.actors.pool.tickets`), are handles within its process.
+(`greenroom.actors.pool.lease_queue`), are handles within its process.
 
 Nothing here depends on the model type: `RequestInput` holds a request's input, `InferenceEvent` its answer,
 and `Usage` its resource usage.

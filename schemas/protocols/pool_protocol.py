@@ -1,6 +1,6 @@
 """The messages that the pool accepts, and its answers.
 
-All of them are plain data, except the handles that answer `Acquire` (`greenroom.actors.pool.tickets`).
+All of them are plain data, except the handles that answer `Acquire` (`greenroom.actors.pool.lease_queue`).
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Baseline:
     def __init__(self, model: str) -> None:
         from greenroom.engine.adapters.adapter import make_adapter
         from greenroom.engine.catalog.catalog import Catalog
-        from greenroom.engine.catalog.kinds import detect
+        from greenroom.engine.catalog.kind_detection import detect
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
         entry = Catalog((model,)).find("default")

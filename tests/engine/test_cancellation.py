@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events.events import Finished, PromptProgress
 from greenroom.schemas.messages.generation import GenerationParameters

@@ -8,9 +8,9 @@ from pathlib import Path
 from greenroom.engine.media.recordings import MAX_SAMPLES, MAX_SECONDS
 from greenroom.engine.tokenizer.reading_in_pieces import LONGEST_PIECE
 from greenroom.http.answering.request_parameters import MAX_MODEL_NAME
-from greenroom.http.guard import forms, json_counter
-from greenroom.http.guard.forms import FILES_AT_MOST
+from greenroom.http.guard import json_counter, multipart_forms
 from greenroom.http.guard.json_counter import MAX_HELD
+from greenroom.http.guard.multipart_forms import FILES_AT_MOST
 from greenroom.http.guard.request_body import FURTHER_BYTES
 from greenroom.http.media.fetcher import MAX_ADDRESSES
 from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
@@ -41,10 +41,10 @@ LIMITS = {
     "bytes that": FURTHER_BYTES,
     "decoded arrays and objects": MAX_HELD,
     "files of that size": FILES_AT_MOST,
-    "parts of a form": forms.MAX_PARTS,
-    "bytes of a form's field": forms.MAX_FIELD_BYTES,
-    "bytes of the head": forms.MAX_HEAD_BYTES,
-    "bytes a second": forms.SLOWEST,
+    "parts of a form": multipart_forms.MAX_PARTS,
+    "bytes of a form's field": multipart_forms.MAX_FIELD_BYTES,
+    "bytes of the head": multipart_forms.MAX_HEAD_BYTES,
+    "bytes a second": multipart_forms.SLOWEST,
     "seconds of a recording": MAX_SECONDS,
     "samples of a recording": MAX_SAMPLES,
 }

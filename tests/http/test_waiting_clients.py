@@ -18,7 +18,7 @@ import pytest
 import trio
 from openai.types.responses import Response
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.events.events import TextDelta
 from greenroom.schemas.settings.settings import ModelSettings, Settings

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.catalog.encoder_kinds import embedding_modules
-from greenroom.engine.catalog.kinds import vision_module, vlm_text_module
+from greenroom.engine.catalog.kind_detection import vision_module, vlm_text_module
 from greenroom.engine.catalog.libraries import library_folder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ REACHED = {
     "mlx-audio": ("engine/sound/speech/abilities.py", ".tts.models."),
     "mlx-embeddings": ("engine/encoding/embedding_model.py", "mlx_embeddings.utils"),
     "mlx-lm": ("engine/tokenizer/reading_in_pieces.py", "setattr(tokenizer_utils, name"),
-    "mlx-vlm": ("engine/catalog/kinds.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
+    "mlx-vlm": ("engine/catalog/kind_detection.py", 'library_constant("mlx_vlm", "prompt_utils.py"'),
     "quart": ("http/transport/request_connection.py", "class FlowControlledRequest(TrioRequest)"),
     "quart-trio": ("http/transport/request_connection.py", "(TrioASGIHTTPConnection)"),
     "sqlite-utils": ("actors/store/database_file.py", "sys.meta_path.insert"),

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from greenroom.engine.catalog.kinds import audio_kind, name_by_fields
+from greenroom.engine.catalog.kind_detection import audio_kind, name_by_fields
 from greenroom.engine.catalog.libraries import text_module
 from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, READ_ADAPTERS
 from greenroom.engine.catalog.model_files import read_optional, read_regular

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from greenroom.engine.catalog.hub.hub_cache import TOKENIZERS, model_folder
 from greenroom.engine.catalog.hub.repository import RemoteFile, Repository
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, READ_ADAPTERS, other_weights
 from greenroom.engine.catalog.model_files import limit_of, read_optional
 from greenroom.schemas.models.capabilities import ModelType

@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from greenroom.engine.media.windows import decode_recording
+from greenroom.engine.media.recording_windows import decode_recording
 from greenroom.engine.resources.preparation_steps import PreparationSteps, run_to_end
 from greenroom.engine.sound.speech.abilities import SpeechAbilities, kokoro_language
 from greenroom.schemas.logs import get_logger

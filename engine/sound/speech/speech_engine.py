@@ -26,7 +26,7 @@ from greenroom.engine.loading.libraries import (
     offline,
 )
 from greenroom.engine.loading.read_weights import read_weights, recorded_files, weight_bytes
-from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.sound.sound_engine import SoundEngine
 from greenroom.engine.sound.speech.abilities import SpeechAbilities, check_speech_weights, find_abilities

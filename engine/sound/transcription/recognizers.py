@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from greenroom.engine.catalog.load_failures import failure_reason
 from greenroom.engine.loading.libraries import FetchRefusedError, offline
-from greenroom.engine.media.windows import Window
+from greenroom.engine.media.recording_windows import Window
 from greenroom.engine.resources.fair_queue import TimeBudget
 from greenroom.engine.sound.transcription.transcription_adapter import (
     MOST_TOKENS,

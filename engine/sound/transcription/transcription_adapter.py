@@ -13,8 +13,8 @@ from greenroom.engine.catalog.libraries import library_constant
 from greenroom.engine.catalog.load_failures import library_missing
 from greenroom.engine.catalog.model_files import read_optional
 from greenroom.engine.loading.libraries import import_model_code
+from greenroom.engine.media.recording_windows import decode_recording
 from greenroom.engine.media.recordings import AudioFacts
-from greenroom.engine.media.windows import decode_recording
 from greenroom.engine.resources.preparation_steps import PreparationSteps, run_to_end
 from greenroom.schemas.messages.prepared_input import SingleAnswerInput
 from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput

@@ -15,9 +15,9 @@ from greenroom.engine.loading.devices import use_device
 from greenroom.engine.loading.libraries import import_model_code, named_load_errors, offline
 from greenroom.engine.loading.read_weights import cast_weights, read_weights, recorded_files, weight_bytes
 from greenroom.engine.loading.weight_files import check_weight_files
-from greenroom.engine.media.windows import AHEAD_SECONDS, RecordingReader, WindowBuffer
-from greenroom.engine.resources.account import Share
+from greenroom.engine.media.recording_windows import AHEAD_SECONDS, RecordingReader, WindowBuffer
 from greenroom.engine.resources.fair_queue import TimeBudget
+from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.sound.sound_engine import SoundEngine
 from greenroom.engine.sound.speech.abilities import check_speech_weights

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import mlx.core as mx
 
-from greenroom.engine.media.windows import Window
+from greenroom.engine.media.recording_windows import Window
 from greenroom.engine.resources.fair_queue import TimeBudget
 from greenroom.engine.sound.transcription.recognizers import WindowResult
 from greenroom.engine.sound.transcription.whisper_decoding import (

@@ -16,7 +16,7 @@ from greenroom.actors.store.connection import Connection
 from greenroom.actors.store.read_only import read_working_space
 from greenroom.actors.store.tables import Tables
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import LEAST_MEASURED, LoadSize, load_size
 from greenroom.http.command_line import EngineModels
 from greenroom.schemas.events.events import Finished, TextDelta

@@ -14,7 +14,7 @@ from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import ImpossibleTransition, Lifecycle, Model
 from greenroom.actors.model.running_requests import Preparation
-from greenroom.actors.pool.tickets import Found, Granted, Lease
+from greenroom.actors.pool.lease_queue import Found, Granted, Lease
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, TextDelta
 from greenroom.schemas.model_key import ModelKey

@@ -18,8 +18,8 @@ import trio
 
 from greenroom.actors.core.ref import answer_or_failed
 from greenroom.actors.engines.engine_protocol import Engine
+from greenroom.actors.pool.lease_queue import Granted
 from greenroom.actors.pool.pool_state import PoolState
-from greenroom.actors.pool.tickets import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent

@@ -12,7 +12,7 @@ import trio
 
 from greenroom.actors.core.ref import answer_or_failed
 from greenroom.actors.system import System, open_system
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import load_size, why_pins_do_not_fit
 from greenroom.schemas.events.events import Failed, Finished, TextDelta
 from greenroom.schemas.model_key import ModelKey

@@ -12,8 +12,8 @@ import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
+from greenroom.actors.pool.lease_queue import Granted
 from greenroom.actors.pool.model_record import MAX_RETRY
-from greenroom.actors.pool.tickets import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Failed, Finished, QueueStatus, TextDelta

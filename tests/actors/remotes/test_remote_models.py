@@ -14,7 +14,7 @@ import pytest
 import trio
 
 from greenroom.actors.core.ref import ask_actor
-from greenroom.actors.pool.tickets import NOT_ANSWERED
+from greenroom.actors.pool.lease_queue import NOT_ANSWERED
 from greenroom.actors.remotes.anthropic_wire import messages_call
 from greenroom.actors.remotes.breaker import FAILURES
 from greenroom.actors.remotes.openai_wire import chat_call

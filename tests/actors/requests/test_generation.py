@@ -10,7 +10,7 @@ import trio
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.running_requests import Preparation, RunningRequest
-from greenroom.actors.pool.tickets import Granted
+from greenroom.actors.pool.lease_queue import Granted
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, QueueStatus, TextDelta

@@ -12,7 +12,7 @@ import trio.testing
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.tickets import Found
+from greenroom.actors.pool.lease_queue import Found
 from greenroom.actors.requests.prompt_queries import count_prompt_tokens
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.catalog.configuration import holds_vision_weights
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.tests.support.models.weight_headers import write_weights
 
 

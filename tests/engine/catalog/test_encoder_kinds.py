@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.catalog.encoder_kinds import PURPOSES
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.libraries import library_folder
 from greenroom.schemas.problems import ProblemError
 

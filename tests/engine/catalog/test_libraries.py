@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 
 ORPHEUS = ["<custom_token_0>", "<custom_token_4095>"]
 OUTETTS = ["<|global_features_start|>", "<|voice_characteristic_start|>"]

@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_engine
+from greenroom.actors.engines.kind_engines import open_engine
 from greenroom.engine.adapters.adapter import make_adapter
 from greenroom.engine.catalog.catalog import Catalog
 from greenroom.engine.catalog.description import describe
 from greenroom.engine.catalog.folders import why_no_model
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.load_failures import library_missing, missing_module, named_failures
 from greenroom.engine.catalog.model_files import check_tokenizer_files
 from greenroom.engine.loading.weight_files import check_weight_files
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.load_image_processor import load_image_processor
 from greenroom.schemas.problems import Problem, ProblemError

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_sentence_files import write_dense

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.catalog.encoder_kinds import EXTRA_ENCODERS, embedding_modules
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.libraries import models_of
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.embedders import Embedder, embedding_request, open_embedder
@@ -150,11 +150,11 @@ import sys
 from pathlib import Path
 import structlog
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.actors.engines.kind_engines import open_adapter, open_engine
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.settings.settings import Settings
 
 for name in sys.argv[1:]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.encoding import row_queue
-from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.memory_account import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.problems import ProblemError

@@ -9,7 +9,7 @@ import pytest
 from greenroom.engine.encoding import row_queue
 from greenroom.engine.encoding.rerankers import GenerativeReranker, PrefixKV
 from greenroom.engine.encoding.row_queue import Job
-from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.memory_account import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.messages.requests import InferenceRequest

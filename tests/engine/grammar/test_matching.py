@@ -15,7 +15,7 @@ from greenroom.engine.grammar import masks
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.drafters import PromptLookup
 from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed, Finished

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter
-from greenroom.engine.catalog.kinds import detect
+from greenroom.actors.engines.kind_engines import open_adapter
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_model import ForeignCodeError, allow_foreign_code
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings

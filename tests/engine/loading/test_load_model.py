@@ -13,7 +13,7 @@ import mlx.core as mx
 import pytest
 from mlx.utils import tree_flatten
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.devices import computes_on_gpu
 from greenroom.engine.loading.libraries import LoadAbandonedError

@@ -11,13 +11,13 @@ import attrs
 import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.kinds import detect
+from greenroom.actors.engines.kind_engines import open_adapter, open_engine
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.loading.libraries import import_text_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.load_size import FIRST_TOKENS, load_size, practical_context
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.settings.setting_groups import MEGABYTE, Dtype
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel

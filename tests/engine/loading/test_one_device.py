@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.catalog.kinds import vision_module
+from greenroom.engine.catalog.kind_detection import vision_module
 from greenroom.engine.loading import devices
 from greenroom.engine.sound.transcription.transcription_adapter import SINGLE_PASS
 from greenroom.schemas.problems import ProblemError

@@ -14,14 +14,14 @@ import pytest
 from mlx.utils import tree_flatten
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.kinds import detect
+from greenroom.actors.engines.kind_engines import open_adapter, open_engine
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading import read_weights as file_arrays
 from greenroom.engine.loading import read_weights as recorded_files
 from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import FileArrays, read_weights
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.late_disks import late_disk

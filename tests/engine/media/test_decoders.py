@@ -16,7 +16,7 @@ from greenroom.engine.media.decoders import (
     UNMOVED_SECONDS,
     DecoderTurns,
 )
-from greenroom.engine.media.windows import RecordingReader
+from greenroom.engine.media.recording_windows import RecordingReader
 from greenroom.tests.support.engines.fixed_costs import CountedClock
 from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.media.hanging_recordings import decoding_threads

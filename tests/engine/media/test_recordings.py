@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from greenroom.engine.media import decoders, recordings
-from greenroom.engine.media.windows import RecordingReader
+from greenroom.engine.media.recording_windows import RecordingReader
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies, sounds
 from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.resources.buffer_budget import BufferBudget
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 
 LIMIT = 1000
 QUARTER = 250

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter, open_engine
-from greenroom.engine.catalog.kinds import detect
+from greenroom.actors.engines.kind_engines import open_adapter, open_engine
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.encoding import encoder_engine
 from greenroom.engine.encoding.encoder_engine import EncoderEngine
 from greenroom.engine.encoding.row_queue import Job
@@ -25,8 +25,8 @@ from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.batching_table import CheckResults
 from greenroom.engine.loading.invariance_check import InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.resources.device_errors import is_device_error
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score, Vector
 from greenroom.schemas.messages.requests import InferenceRequest

@@ -13,10 +13,10 @@ import mlx.core as mx
 import pytest
 import structlog
 
-from greenroom.engine.catalog.kinds import detect
-from greenroom.engine.catalog.operator import check_vision
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.catalog.operator_texts import check_vision
 from greenroom.engine.loading.devices import use_device
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import need_within, set_limits
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Finished

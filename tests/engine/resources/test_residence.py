@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import Residence
 
 MEGABYTE = 1 << 20

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.adapters.conversation_prompts import outline_prompt
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.explanation import KnownPrompt, PromptHistory, find_difference
 from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.memory_tier import pack

@@ -17,7 +17,7 @@ from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.batching_table import CheckResults
 from greenroom.engine.loading.invariance_check import ROWS, TOKENS, InvarianceCheck
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make_folder

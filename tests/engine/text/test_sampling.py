@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text import sampling_strategies
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sampler import Sampler

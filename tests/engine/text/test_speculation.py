@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.drafters import DraftModel
 from greenroom.engine.text.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequence import Sequence

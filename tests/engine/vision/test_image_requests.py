@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.drafters import PromptLookup
 from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache

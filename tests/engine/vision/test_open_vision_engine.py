@@ -15,11 +15,11 @@ import pytest
 
 from greenroom.engine.adapters.adapter import make_adapter
 from greenroom.engine.adapters.placeholder_expander import ImageTokens
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.libraries import LoadAbandonedError, import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.loading.read_weights import weight_bytes
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.image_encoder import ImageFeatures

@@ -14,7 +14,7 @@ from pathlib import Path
 import pydantic_core
 import pytest
 
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.vision.vision_adapter import VisionAdapter
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, ToolCallDelta

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from greenroom.http.guard.forms import SpooledFile, UploadFolder
+from greenroom.http.guard.multipart_forms import SpooledFile, UploadFolder
 
 MAX_BYTES = 4096
 NAME = f"greenroom-uploads-{os.getuid()}"

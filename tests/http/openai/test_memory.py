@@ -10,7 +10,7 @@ import openai
 import pytest
 import trio
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings

@@ -14,8 +14,8 @@ import pytest
 import structlog
 
 from greenroom.actors.engines.engines import Engines
-from greenroom.http.guard import forms
-from greenroom.http.guard.forms import UploadFolder
+from greenroom.http.guard import multipart_forms
+from greenroom.http.guard.multipart_forms import UploadFolder
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
@@ -174,7 +174,7 @@ async def test_reference_audio_lies_among_the_uploads_and_is_gone_with_its_reque
         return not any(uploads.glob(f"{os.getpid()}-*"))
 
     await eventually(is_gone)
-    monkeypatch.setattr(forms, "FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(multipart_forms, "FREE_BYTES", 1 << 62)
     full = await fetch(served.server, "POST", PATH, body)
     assert (full.status, full.json()["error"]["code"]) == (507, "insufficient_storage")
 

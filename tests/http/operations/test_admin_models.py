@@ -13,7 +13,7 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import LoadSize, load_size
 from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import eventually

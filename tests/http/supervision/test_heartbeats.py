@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from greenroom.actors.core.worker_thread import Activity
-from greenroom.http.supervision.beat import Beat, Systemd, parse_beat
+from greenroom.http.supervision.heartbeat import Beat, Systemd, parse_beat
 from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
 
 INTERVAL = 0.02

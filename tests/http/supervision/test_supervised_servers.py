@@ -43,8 +43,8 @@ PROGRAM = """
 import ctypes, os, sys, time
 from greenroom.http.command_line import main
 from greenroom.http.supervision import supervisor
-from greenroom.http.supervision.beat import VARIABLE
-from greenroom.http.supervision.beat import SilenceLimits
+from greenroom.http.supervision.heartbeat import VARIABLE
+from greenroom.http.supervision.heartbeat import SilenceLimits
 
 orders, *arguments = sys.argv[1:]
 supervisor.SilenceLimits = lambda: SilenceLimits(serving=2.0)

@@ -29,10 +29,10 @@ NOTES = Path(__file__).resolve().parents[3] / "notes"
 PARENT = """
 import os, socket, sys
 from greenroom.http.supervision.supervisor import ParentLog
-from greenroom.http.supervision.beat import SilenceLimits
+from greenroom.http.supervision.heartbeat import SilenceLimits
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.supervision.supervisor import Supervisor
-from greenroom.http.supervision.beat import Systemd
+from greenroom.http.supervision.heartbeat import Systemd
 
 sockets = [socket.create_server(("127.0.0.1", 0))]
 command = [sys.executable, "-c", sys.argv[1]]
@@ -45,7 +45,7 @@ sys.exit(Supervisor(command, sockets, stopping, ParentLog("json", "info"), Syste
 CHILD = """
 import ctypes, os, signal, socket, sys, threading, time
 from greenroom.http.supervision.heartbeats import Heartbeats, ParentPipe
-from greenroom.http.supervision.beat import inherit
+from greenroom.http.supervision.heartbeat import inherit
 
 inherited = inherit(os.environ)
 signal.signal(signal.SIGTERM, lambda *_: os._exit(0))

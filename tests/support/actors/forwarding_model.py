@@ -10,7 +10,7 @@ import trio
 
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply, ReplyStream
-from greenroom.actors.pool.tickets import Found
+from greenroom.actors.pool.lease_queue import Found
 from greenroom.actors.requests.generation import Generation
 from greenroom.schemas.events.events import Admitted, Failed, Finished, QueueStatus
 from greenroom.schemas.messages.requests import InferenceRequest

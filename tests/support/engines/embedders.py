@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter
-from greenroom.engine.catalog.kinds import detect
+from greenroom.actors.engines.kind_engines import open_adapter
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.encoding.embedding_adapter import EmbeddingAdapter
 from greenroom.engine.encoding.embedding_model import open_embedding_engine
 from greenroom.engine.encoding.encoder_engine import EncoderEngine, Events
 from greenroom.engine.encoding.row_queue import TARGET
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Vector

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.encoding.encoder_engine import EncoderEngine
 from greenroom.engine.encoding.rerank_adapter import RerankAdapter, open_rerank_adapter
 from greenroom.engine.encoding.rerankers import open_rerank_engine

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from greenroom.engine.catalog.kinds import detect
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.sound.speech.speech_adapter import SpeechAdapter
 from greenroom.engine.sound.speech.speech_engine import SpeechEngine, open_speech_adapter, open_speech_engine

@@ -12,13 +12,13 @@ import attrs
 import mlx.core as mx
 
 from greenroom.engine.adapters.adapter import Adapter, make_adapter
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import quantize_kv
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.lora.files import AdapterFiles
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.explanation import PromptHistory
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache

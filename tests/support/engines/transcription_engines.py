@@ -10,8 +10,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.engine.catalog.kinds import detect
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.sound.transcription.transcription_adapter import (
     TranscriptionAdapter,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.vision_adapter import VisionAdapter, open_vision_adapter

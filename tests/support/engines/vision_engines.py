@@ -18,7 +18,7 @@ from greenroom.engine.loading.batching import BackgroundCheck
 from greenroom.engine.loading.libraries import import_vision_libraries
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.lora.files import open_folder
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.engine.vision.image_encoder import ImagePromptEncoder

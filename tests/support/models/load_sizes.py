@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.settings.settings import Settings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.tests.support.models.tiny_encoders import ENCODERS, RERANKERS, TinyEncoder
 
 

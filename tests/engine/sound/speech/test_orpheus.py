@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.libraries import import_model_code
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.spoken_requests import open_adapter, open_engine, run, samples_of, spoken
 from greenroom.tests.support.models.tiny_orpheus import CODEC, make_tiny_orpheus, make_tiny_snac

@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.sound.speech.speech_engine import SpeechEngine
 from greenroom.engine.sound.speech.utterance import FADE_SECONDS
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.loading.libraries import LoadAbandonedError
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.sound.speech.speech_engine import open_speech_adapter, open_speech_engine
 from greenroom.schemas.models.capabilities import CapabilityRecord

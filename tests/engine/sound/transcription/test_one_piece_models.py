@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.libraries import import_model_code
 from greenroom.engine.sound.transcription.transcription_adapter import make_transcription_adapter
 from greenroom.schemas.events.events import Finished

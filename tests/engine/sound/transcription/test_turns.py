@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from greenroom.engine.resources import fair_queue
-from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.resources.fair_queue import TimeBudget
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.sound.transcription.recognizers import Recognizer
 from greenroom.engine.sound.transcription.transcription_engine import RunningTranscription
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.quantization import QuantizedCache
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.prefix_cache import kv_tensors
 from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.kv_tensors import pack

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.engine.kv_cache import caches
-from greenroom.engine.resources.account import MemoryAccount, Share
 from greenroom.engine.resources.held_memory import HeldPiece
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.prefix_cache.host_tier import HostTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import PrefixKey

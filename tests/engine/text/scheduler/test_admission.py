@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.resources.fair_queue import Holdings
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.sampling_parameters import SamplingParameters
 from greenroom.engine.text.scheduler.admission import QueueEntry, WaitingQueue, first_to_preempt

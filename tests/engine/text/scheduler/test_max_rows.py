@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.events.events import Finished, PromptProgress, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters

@@ -9,10 +9,10 @@ from typing import Any
 import attrs
 
 from greenroom.actors.engines.engine_protocol import ModelFolder
-from greenroom.actors.engines.kinds import open_adapter, open_engine
+from greenroom.actors.engines.kind_engines import open_adapter, open_engine
 from greenroom.engine.adapters.adapter import Adapter
-from greenroom.engine.catalog.kinds import detect
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.vision.vision_language_model import scale_prompts
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError

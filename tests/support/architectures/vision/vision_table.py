@@ -15,7 +15,7 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.engine.catalog.kinds import vision_module, vlm_text_module
+from greenroom.engine.catalog.kind_detection import vision_module, vlm_text_module
 from greenroom.engine.catalog.libraries import models_of
 from greenroom.tests.support.architectures.vision.own_fields import OwnFields
 from greenroom.tests.support.architectures.vision.vision_answers import (

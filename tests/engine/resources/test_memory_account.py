@@ -8,7 +8,7 @@ import threading
 from hypothesis import given
 from hypothesis import strategies as st
 
-from greenroom.engine.resources.account import MemoryAccount, Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 
 LIMIT = 1000
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.actors.pool.tickets import Ticket, TicketQueue
+from greenroom.actors.pool.lease_queue import Ticket, TicketQueue
 from greenroom.engine.resources.fair_queue import Holdings
 from greenroom.schemas.messages.requests import AGEING, MAX_PRIORITY, PROBE
 

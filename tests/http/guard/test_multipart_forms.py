@@ -13,8 +13,8 @@ import trio
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from greenroom.http.guard import forms
-from greenroom.http.guard.forms import FILES_AT_MOST, FormReader
+from greenroom.http.guard import multipart_forms
+from greenroom.http.guard.multipart_forms import FILES_AT_MOST, FormReader
 from greenroom.http.transport.request_connection import (
     FlowControlledBody,
     FlowControlledRequest,
@@ -203,14 +203,14 @@ async def _send_and_wait(server: object, upload: Upload) -> None:
 async def test_a_full_disk_is_told_before_and_while_a_file_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(forms, "FREE_BYTES", 1 << 62)
+    monkeypatch.setattr(multipart_forms, "FREE_BYTES", 1 << 62)
     announced = await post(Receiver(), form(b"hello"))
     monkeypatch.undo()
 
     def write_nothing(descriptor: int, data: bytes) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(forms, "_write_all", write_nothing)
+    monkeypatch.setattr(multipart_forms, "_write_all", write_nothing)
     written = await post(Receiver(), form(b"hello"))
     for answer in (announced, written):
         assert (answer.status, answer.body.split(b":")[0]) == (507, b"insufficient_storage")

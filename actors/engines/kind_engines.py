@@ -16,7 +16,7 @@ from greenroom.schemas.settings.settings import Settings
 if TYPE_CHECKING:
     from greenroom.engine.adapters.adapter import Adapter
     from greenroom.engine.probe.probe import Probe
-    from greenroom.engine.resources.account import MemoryAccount
+    from greenroom.engine.resources.memory_account import MemoryAccount
     from greenroom.engine.resources.residence import ModelLoad, Residence
     from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 
@@ -88,7 +88,7 @@ def open_engine(
 def _opening(record: CapabilityRecord, adapter: PromptAdapter) -> Callable[[ModelLoad], Engine[Any]]:
     match record.model_type:
         case "text":
-            from greenroom.engine.catalog.kinds import vlm_text_module
+            from greenroom.engine.catalog.kind_detection import vlm_text_module
             from greenroom.engine.text.text_engine import open_text_engine
 
             if vlm_text_module(record.architecture) is None:
@@ -168,7 +168,7 @@ def _prepare_thread(kind: ModelType, settings: Settings) -> None:
 
 
 def _tokenizer(model: ModelFolder, settings: Settings) -> ChatTokenizer:
-    from greenroom.engine.catalog.operator import chat_template_of
+    from greenroom.engine.catalog.operator_texts import chat_template_of
     from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
     template = chat_template_of(model.id, settings)

@@ -10,7 +10,7 @@ import pytest
 
 from greenroom.engine.media import decoders, windows
 from greenroom.engine.media.decoders import DECODERS, THREADS_AT_ONCE
-from greenroom.engine.media.windows import Window, WindowBuffer, decode_recording
+from greenroom.engine.media.recording_windows import Window, WindowBuffer, decode_recording
 from greenroom.engine.resources.preparation_steps import PENDING, run_to_end
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders

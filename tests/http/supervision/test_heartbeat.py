@@ -8,7 +8,7 @@ import socket
 import click
 import pytest
 
-from greenroom.http.supervision.beat import (
+from greenroom.http.supervision.heartbeat import (
     Beat,
     Inheritance,
     ParentLink,
@@ -71,7 +71,7 @@ def test_what_cannot_be_listened_on_is_refused_with_its_number(
             descriptor = os.dup(first.fileno())
         if kind == "closed":
             os.close(descriptor)
-        monkeypatch.setattr("greenroom.http.supervision.beat._FIRST_DESCRIPTOR", descriptor)
+        monkeypatch.setattr("greenroom.http.supervision.heartbeat._FIRST_DESCRIPTOR", descriptor)
         with pytest.raises(click.ClickException, match=f"descriptor {descriptor} "):
             inherit({"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"})
         if kind == "file":

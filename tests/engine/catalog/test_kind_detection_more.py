@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.libraries import library_constant, library_folder
 from greenroom.schemas.models.capabilities import VectorTraits
 from greenroom.schemas.problems import ProblemError

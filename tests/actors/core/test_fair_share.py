@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.actors.core.pot import Pot, share_left
+from greenroom.actors.core.fair_share import Pot, share_left
 from greenroom.actors.responses.run import MAX_BACKGROUND_RUNS
 from greenroom.http.guard.json_counter import MAX_HELD
 from greenroom.schemas.protocols.download_protocol import MAX_PULLS

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.catalog.families import FAMILIES, family_of
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.schemas.models.capabilities import Family
 from greenroom.schemas.problems import Problem, ProblemError
 
@@ -177,7 +177,7 @@ def test_detecting_imports_no_model_library(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from greenroom.engine.catalog.catalog import Catalog\n"
-        "from greenroom.engine.catalog.kinds import detect\n"
+        "from greenroom.engine.catalog.kind_detection import detect\n"
         f"detect(Path({str(model(tmp_path, model_type='qwen3'))!r})); Catalog().entries()\n"
         "heavy = {'mlx', 'mlx_lm', 'mlx_vlm', 'mlx_audio', 'transformers', 'numpy', 'huggingface_hub'}\n"
         "sys.exit(', '.join(heavy & {name.partition('.')[0] for name in sys.modules}) or 0)"

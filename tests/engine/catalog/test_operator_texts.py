@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.catalog.kinds import detect
-from greenroom.engine.catalog.operator import (
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.catalog.operator_texts import (
     MAX_BYTES,
     allows_vision,
     check_vision,
