@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from greenroom.engine.media import decoders, windows
+from greenroom.engine.media import decoders, recording_windows
 from greenroom.engine.media.decoders import DECODERS, THREADS_AT_ONCE
 from greenroom.engine.media.recording_windows import Window, WindowBuffer, decode_recording
 from greenroom.engine.resources.preparation_steps import PENDING, run_to_end
@@ -39,13 +39,13 @@ def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.Monk
     """A request beyond the limit waits for the decoder of the next one that ends."""
     monkeypatch.setattr(decoders, "PATIENCE", math.inf)
     with hanging_decoders():
-        begun = [decode_recording(b"sound", RATE, 1) for _ in range(windows.AT_ONCE + 1)]
+        begun = [decode_recording(b"sound", RATE, 1) for _ in range(recording_windows.AT_ONCE + 1)]
         assert all(next(steps) == PENDING for steps in begun)
         assert len(decoding_threads()) == THREADS_AT_ONCE
-        assert len(DECODERS) == windows.AT_ONCE
+        assert len(DECODERS) == recording_windows.AT_ONCE
         begun[0].close()
         assert next(begun[-1]) == PENDING
-        assert len(DECODERS) == windows.AT_ONCE
+        assert len(DECODERS) == recording_windows.AT_ONCE
         for steps in begun:
             steps.close()
         assert not len(DECODERS)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from greenroom.engine.media import recordings, windows
+from greenroom.engine.media import recording_windows, recordings
 from greenroom.engine.media.recordings import Samples
 from greenroom.tests.support.media.recordings import silence
 
@@ -34,7 +34,7 @@ def hanging_decoders() -> Iterator[None]:
             """Close nothing."""
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(windows, "OpenedRecording", Hanging)
+        patch.setattr(recording_windows, "OpenedRecording", Hanging)
         try:
             yield
         finally:
