@@ -99,4 +99,4 @@ def test_errors(client):
     assert unknown.value.status_code == 404
     with pytest.raises(ollama.ResponseError) as missing:
         client.embed("default", "text")
-    assert missing.value.status_code == 501
+    assert missing.value.status_code == 400
