@@ -10,7 +10,8 @@ const url = process.env.GREENROOM_URL;
 const model = "greenroom-demo";
 const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: "any", maxRetries: 0 });
 const anthropic = new Anthropic({ baseURL: url, apiKey: "any", maxRetries: 0 });
-const ollama = new Ollama({ host: url });
+// The key of the others, since another client would get a place at once: answers of the first pause for it.
+const ollama = new Ollama({ host: url, headers: { Authorization: "Bearer any" } });
 const hello = [{ role: "user", content: "Hello" }];
 const weather = [{ role: "user", content: "What is the weather in Paris?" }];
 const schema = { type: "object", properties: { city: { type: "string" } }, required: ["city"] };
