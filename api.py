@@ -50,6 +50,7 @@ from greenroom.schemas.messages.requests import (
     RawInput,
     ScoreInput,
     SpeechInput,
+    TraceContext,
     TranscriptionInput,
 )
 from greenroom.schemas.model_key import ModelKey
@@ -113,6 +114,7 @@ __all__ = [
     "ToolResult",
     "ToolServer",
     "ToolsListed",
+    "TraceContext",
     "TranscriptionInput",
     "Usage",
     "Vector",

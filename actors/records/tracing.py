@@ -1,7 +1,7 @@
 """Spans of requests for OpenTelemetry, named by its GenAI conventions, if the program has loaded its SDK.
 
 A request's phases become children at its end, when their times are known, so that no token costs anything. A
-span's place is handed on as a `traceparent` (W3C Trace Context): no context outlives a step of a generator.
+span's place is handed on as a `TraceContext`: no context outlives a step of a generator.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from greenroom.schemas.messages.requests import (
     RawInput,
     ScoreInput,
     SpeechInput,
+    TraceContext,
     TranscriptionInput,
 )
 
@@ -58,35 +59,34 @@ def follow_program(*, content: bool) -> None:
         _tracer = trace.get_tracer("greenroom")
 
 
-def place_in_trace(given: str | None) -> str | None:
+def place_in_trace(given: TraceContext | None) -> TraceContext | None:
     """Return the place of the program's current span, else the given one of a client, to be handed on."""
     if _tracer is None:
         return given
     from opentelemetry.trace import get_current_span
 
-    current = get_current_span()
-    return traceparent_of(current, given)
+    return place_of(get_current_span(), given)
 
 
-def traceparent_of(span: Span, given: str | None = None) -> str | None:
+def place_of(span: Span, given: TraceContext | None = None) -> TraceContext | None:
     """Return the place of a span; the given one if the program has the SDK without a provider."""
     at = span.get_span_context()
     if not at.is_valid:
         return given
-    return f"00-{at.trace_id:032x}-{at.span_id:016x}-{int(at.trace_flags):02x}"
+    place = f"00-{at.trace_id:032x}-{at.span_id:016x}-{int(at.trace_flags):02x}"
+    return TraceContext(place, at.trace_state.to_header())
 
 
-def _context_of(traceparent: str | None) -> Context | None:
+def _context_of(place: TraceContext | None) -> Context | None:
     """Return the context below a place; None for that of the program."""
-    if traceparent is None:
+    if place is None:
         return None
     from opentelemetry.context import Context
-    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
+    from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
 
-    _, trace_id, span_id, flags, *_ = traceparent.split("-")
-    at = SpanContext(
-        int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16))
-    )
+    _, trace_id, span_id, flags, *_ = place.traceparent.split("-")
+    state = TraceState.from_header([place.tracestate])
+    at = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16)), state)
     return set_span_in_context(NonRecordingSpan(at), Context())
 
 
@@ -103,7 +103,7 @@ class RequestSpan:
     """The span of one request.
 
     Attributes:
-        traceparent: Place of what is done for it.
+        trace: Place of what is done for it.
     """
 
     def __init__(self, tracer: Tracer, request: InferenceRequest, operation: str) -> None:
@@ -126,11 +126,11 @@ class RequestSpan:
             values["gen_ai.input.messages"] = _written(request.input.messages)
         self._span = tracer.start_span(
             f"{operation} {request.key.model}",
-            _context_of(request.traceparent),
+            _context_of(request.trace),
             attributes=values,
             start_time=self._began,
         )
-        self.traceparent = traceparent_of(self._span, request.traceparent)
+        self.trace = place_of(self._span, request.trace)
 
     def found(self, *, is_here: bool = True) -> None:
         """Record that the model is known, and prepares the prompt. `is_here`: False for another machine's."""
@@ -182,7 +182,7 @@ class RequestSpan:
         return values
 
     def _add_phases(self, last: Finished | Failed | None, now: int) -> None:
-        context = _context_of(self.traceparent)
+        context = _context_of(self.trace)
         timing = None if last is None else last.timing
         decode = now if timing is None else now - int(timing.decode * _NANOSECONDS)
         prefill = decode if timing is None else decode - int(timing.prefill * _NANOSECONDS)
@@ -208,10 +208,10 @@ def _written(messages: tuple[Message, ...]) -> str:
 
 
 @contextmanager
-def tool_span(name: str, call_id: str, traceparent: str | None) -> Iterator[ToolSpan]:
+def tool_span(name: str, call_id: str, trace: TraceContext | None) -> Iterator[ToolSpan]:
     """Make the call of a tool a span in the block, which is the program's current one meanwhile."""
     if _tracer is None:
-        yield ToolSpan(traceparent)
+        yield ToolSpan(trace)
         return
     from opentelemetry.trace import use_span
 
@@ -220,20 +220,20 @@ def tool_span(name: str, call_id: str, traceparent: str | None) -> Iterator[Tool
         "gen_ai.tool.name": name,
         "gen_ai.tool.call.id": call_id,
     }
-    span = _tracer.start_span(f"execute_tool {name}", _context_of(traceparent), attributes=values)
+    span = _tracer.start_span(f"execute_tool {name}", _context_of(trace), attributes=values)
     with use_span(span, end_on_exit=True):
-        yield ToolSpan(traceparent_of(span, traceparent), span)
+        yield ToolSpan(place_of(span, trace), span)
 
 
 class ToolSpan:
     """The span of a call, or only the place of its request.
 
     Attributes:
-        traceparent: Place that the call hands on; None without one.
+        trace: Place that the call hands on; None without one.
     """
 
-    def __init__(self, traceparent: str | None, span: Span | None = None) -> None:
-        self.traceparent = traceparent
+    def __init__(self, trace: TraceContext | None, span: Span | None = None) -> None:
+        self.trace = trace
         self._span = span
 
     def fail(self, code: str) -> None:

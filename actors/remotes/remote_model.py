@@ -331,7 +331,7 @@ class _Answer:
 
 def _headers(request: InferenceRequest) -> dict[str, str]:
     ids = {"x-client-request-id": request.id}
-    return ids if request.traceparent is None else {**ids, "traceparent": request.traceparent}
+    return ids if request.trace is None else {**ids, **request.trace.fields}
 
 
 def _parameters(request: InferenceRequest) -> GenerationParameters | None:

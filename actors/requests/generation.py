@@ -106,7 +106,7 @@ class Generation(RequestEvents):
     def __init__(self, pool: Ref[PoolMessage], request: InferenceRequest, *, limited: bool = False) -> None:
         self._span = begin_span(request)
         if self._span is not None:
-            request = attrs.evolve(request, traceparent=self._span.traceparent)
+            request = attrs.evolve(request, trace=self._span.trace)
         self.request = request
         self.key: ModelKey = request.key
         self._asked = request.key

@@ -70,7 +70,7 @@ class ToolConversation(RequestEvents):
         self._chat = request.input
         self._span = begin_span(request, "invoke_agent")
         if self._span is not None:
-            request = attrs.evolve(request, traceparent=self._span.traceparent)
+            request = attrs.evolve(request, trace=self._span.trace)
         self.request = request
         self.key: ModelKey = request.key
         self.turns = 0
@@ -272,9 +272,7 @@ class ToolConversation(RequestEvents):
             self._unsent.append(DescribeModel(self.key.model))
             self._awaited += 1
         ident = self.request.id if self.turns < 2 else f"{self.request.id}-{self.turns}"
-        self._unsent.append(
-            CallTool(call.id, tool.target, tool.name, arguments, ident, self.request.traceparent)
-        )
+        self._unsent.append(CallTool(call.id, tool.target, tool.name, arguments, ident, self.request.trace))
         self._awaited += 1
 
     def _take_result(self, call: ToolCall, result: ToolResult) -> None:

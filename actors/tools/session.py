@@ -16,6 +16,7 @@ import trio
 from greenroom.actors.pool.residence_rules import RestartIntensity
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import AudioPart, ContentPart, ImagePart, TextPart, Tool
+from greenroom.schemas.messages.requests import TraceContext
 from greenroom.schemas.protocols.tools_protocol import SessionState, SessionStatus, ToolSource
 
 if TYPE_CHECKING:
@@ -139,14 +140,15 @@ class Session:
             return self._tools
 
     async def call(
-        self, name: str, arguments: Mapping[str, Any], traceparent: str | None = None
+        self, name: str, arguments: Mapping[str, Any], trace: TraceContext | None = None
     ) -> CallAnswer:
         """Return the result of a call. Raises SessionFailed: there is no result."""
         self.running += 1
         self.figures.calls += 1
         try:
             client = await self._ready()
-            result = await self._bounded(client.call_tool(name, dict(arguments), meta=_meta(traceparent)))
+            meta: Any = None if trace is None else trace.fields
+            result = await self._bounded(client.call_tool(name, dict(arguments), meta=meta))
         except SessionFailed:
             self.figures.failed += 1
             raise
@@ -246,10 +248,6 @@ class Session:
 
     def _since(self, started: float) -> float:
         return round(self._clock() - started, 3)
-
-
-def _meta(traceparent: str | None) -> Any:
-    return None if traceparent is None else {"traceparent": traceparent}
 
 
 async def _trust(_name: str, _result: object) -> None:

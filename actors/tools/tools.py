@@ -107,11 +107,11 @@ class Tools:
     async def _call(self, message: CallTool) -> ToolResult:
         began, target, error = time.monotonic(), message.target, ""
         content: tuple[ContentPart, ...]
-        with tool_span(message.name, message.id, message.traceparent) as span:
+        with tool_span(message.name, message.id, message.trace) as span:
             try:
                 if isinstance(target, ToolSource):
                     session = self._session(target)
-                    content, failed = await session.call(message.name, message.arguments, span.traceparent)
+                    content, failed = await session.call(message.name, message.arguments, span.trace)
                 else:
                     content, failed = await _call_function(target, message.arguments)
             except SessionFailed as lost:

@@ -89,8 +89,8 @@ def for_caller(asked: InferenceRequest, *, isolates: bool = False) -> InferenceR
         asked = attrs.evolve(asked, stays="the request has come from another Greenroom")
     elif known.local_only:
         asked = attrs.evolve(asked, stays="its API key keeps requests on this machine")
-    if (place := place_in_trace(None if ids is None else ids.traceparent)) is not None:
-        asked = attrs.evolve(asked, traceparent=place)
+    if (place := place_in_trace(None if ids is None else ids.trace)) is not None:
+        asked = attrs.evolve(asked, trace=place)
     if known == ANYBODY:
         return asked
     declared = asked.input.tools if isinstance(asked.input, ChatInput) else ()

@@ -17,6 +17,7 @@ from quart_trio.wrappers.request import TrioBody, TrioRequest
 from werkzeug.datastructures import Headers
 
 from greenroom.http.encoding.problem_documents import AnswerCutError
+from greenroom.schemas.messages.requests import TraceContext
 
 TURN_BYTES = 64 * 1024  # Bytes of a body that are passed on per turn; smaller bodies wait for no turn
 
@@ -163,9 +164,8 @@ _NAMES = ("X-Client-Request-Id", "X-Request-Id")
 LOG_FIELDS = "log_fields"
 """Key in the state of a request's scope: function that returns what the application knows, for the log."""
 _IDENT = re.compile(r"[ -~]{1,128}")
-_TRACE = re.compile(
-    r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,200})?"
-)
+_MEMBER = re.compile(r"[ \t]*([a-z0-9][-a-z0-9_*/@]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~])?[ \t]*")
+_LONGEST_STATE = 512
 
 
 @attrs.frozen
@@ -174,31 +174,33 @@ class ClientIds:
 
     Args:
         request_id: Its request id, of 1 to 128 printable ASCII characters; None without one.
-        traceparent: Its place in a trace (W3C Trace Context, section 3.2); None without one.
+        trace: Its place in a trace; None without one.
     """
 
     request_id: str | None = None
-    traceparent: str | None = None
+    trace: TraceContext | None = None
 
     @property
     def log_fields(self) -> dict[str, str]:
         fields = {} if self.request_id is None else {"client_request_id": self.request_id}
-        return fields if self.traceparent is None else {**fields, "trace_id": self.traceparent.split("-")[1]}
+        return fields if self.trace is None else {**fields, "trace_id": self.trace.traceparent.split("-")[1]}
 
     @property
     def headers(self) -> dict[str, str]:
         fields = {} if self.request_id is None else {"x-client-request-id": self.request_id}
-        return fields if self.traceparent is None else {**fields, "traceparent": self.traceparent}
+        return fields if self.trace is None else {**fields, "traceparent": self.trace.traceparent}
 
 
 def client_ids(headers: Headers) -> ClientIds:
     """Return the ids in the headers of a request."""
     named = next((value for name in _NAMES if _IDENT.fullmatch(value := headers.get(name, ""))), None)
-    place = headers.get("traceparent", "")
-    found = _TRACE.fullmatch(place)
-    # Only later versions than 00 may have further fields.
-    known = found is not None and not (found[1] == "00" and found[3])
-    return ClientIds(named, place if known else None)
+    try:
+        trace = TraceContext(headers["traceparent"])
+    except (KeyError, ValueError):
+        return ClientIds(named)
+    state = ",".join(headers.getlist("tracestate"))
+    is_known = len(state) <= _LONGEST_STATE and all(map(_MEMBER.fullmatch, state.split(",")))
+    return ClientIds(named, attrs.evolve(trace, tracestate=state) if is_known else trace)
 
 
 def log_fields_of(state: object) -> dict[str, Any]:

@@ -244,6 +244,34 @@ class AppliedAdapter:
     scale: float = 1.0
 
 
+_IDS = r"(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}"
+
+
+@attrs.frozen
+class TraceContext:
+    """A place in a trace (W3C Trace Context).
+
+    Args:
+        traceparent: Ids of the trace and of the span above it, and flags.
+        tracestate: What systems of tracing keep there, handed on as it is; may be empty.
+
+    Raises:
+        ValueError: `traceparent` is none.
+    """
+
+    # Only later versions than 00 may have further fields.
+    traceparent: str = attrs.field(
+        validator=attrs.validators.matches_re(rf"00-{_IDS}|(?!00|ff)[0-9a-f]{{2}}-{_IDS}(-[!-~]{{1,200}})?")
+    )
+    tracestate: str = ""
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The headers of a request, or the members of `_meta`, that hand it on."""
+        state = {"tracestate": self.tracestate} if self.tracestate else {}
+        return {"traceparent": self.traceparent, **state}
+
+
 @attrs.frozen
 class InferenceRequest:
     """A request to a model.
@@ -265,7 +293,7 @@ class InferenceRequest:
         allowed: Names and patterns of the models that the caller may use; empty for all.
         may_download: True if it may bring a model of the hub that nobody has named before.
         stays: Reason why it must not leave this machine; empty if it may.
-        traceparent: Its place in a trace (W3C Trace Context); None without one.
+        trace: Its place in a trace; None without one.
         cache_salt: Name of those with whom it shares computed prefixes; empty for all.
         defaults: Parameters of the profile that the client named, for those that it did not set.
         explained: True if the client asks what its request cost and why; the log tells it of every request.
@@ -283,7 +311,7 @@ class InferenceRequest:
     allowed: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     may_download: bool = attrs.field(default=True, kw_only=True)
     stays: str = attrs.field(default="", kw_only=True)
-    traceparent: str | None = attrs.field(default=None, kw_only=True)
+    trace: TraceContext | None = attrs.field(default=None, kw_only=True)
     cache_salt: str = attrs.field(default="", kw_only=True)
     client: str = ""
     adapter: str | None = attrs.field(default=None, kw_only=True)

@@ -10,6 +10,7 @@ import attrs
 
 from greenroom.schemas.events.result_events import ServerCall
 from greenroom.schemas.messages.messages import Tool
+from greenroom.schemas.messages.requests import TraceContext
 from greenroom.schemas.settings.tool_servers import ALWAYS, NEVER, ToolServer
 
 SessionState = Literal["idle", "starting", "ready", "failed"]
@@ -107,7 +108,7 @@ class CallTool:
     name: str
     arguments: Mapping[str, Any] = attrs.field(repr=False)
     request_id: str = ""
-    traceparent: str | None = None  # Place of the request in a trace; None without one
+    trace: TraceContext | None = None  # Place of the request in a trace; None without one
 
 
 @attrs.frozen

@@ -30,6 +30,7 @@ from greenroom.tests.bench.load_client import (
 
 START_SECONDS = 180
 LOOP_SECONDS = 900
+SERVE = ("-m", "greenroom.http.command_line", "serve")
 
 
 @attrs.frozen
@@ -58,14 +59,16 @@ class LocalServer:
 
 
 @asynccontextmanager
-async def open_local_server(model: str, arguments: Sequence[str] = ()) -> AsyncIterator[LocalServer]:
-    """Run `greenroom serve MODEL` on a free port.
+async def open_local_server(
+    model: str, arguments: Sequence[str] = (), program: Sequence[str] = SERVE
+) -> AsyncIterator[LocalServer]:
+    """Run `greenroom serve MODEL`, or a program that logs its address like it, on a free port.
 
     Raises:
         BenchError: It does not start.
     """
     command = [
-        *(sys.executable, "-m", "greenroom.http.command_line", "serve", model, "--port", "0"),
+        *(sys.executable, *program, model, "--port", "0"),
         *("--log-format", "json", "--log-level", "info", "--db", ":memory:"),
         # Speculative decoding would measure the predictability of the prompts.
         *("--speculation", "off", *arguments),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.server
+import json
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,10 +17,14 @@ import pytest
 import trio
 
 from greenroom.actors.records import tracing
-from greenroom.api import ConversationOptions, Failed, chat, converse, create_app, generate
+from greenroom.api import ConversationOptions, Failed, chat, converse, create_app, generate, open_system
 from greenroom.schemas.messages.messages import Message, TextPart
-from greenroom.schemas.messages.requests import ChatInput
+from greenroom.schemas.messages.requests import ChatInput, TraceContext
+from greenroom.schemas.settings.remotes import Remote
+from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.tool_servers import ToolServer
 from greenroom.testing import Faults, OpenScripted
+from greenroom.tests.support.servers.far_servers import STREAMS, Script, answering, chunk, standing_in
 from greenroom.tests.support.servers.server_processes import serving
 
 pytest.importorskip("opentelemetry.exporter.otlp.proto.http", exc_type=ImportError)
@@ -102,7 +108,7 @@ async def test_a_streamed_loop_of_tools_is_one_tree_at_a_collector(
     async def weather(city: str) -> str:
         from opentelemetry.trace import get_current_span
 
-        seen.append(str(tracing.traceparent_of(get_current_span())))
+        seen.append(str(tracing.place_of(get_current_span())))
         return f"Rain in {city}."
 
     options = ConversationOptions(functions=(weather,))
@@ -157,6 +163,47 @@ async def test_a_request_over_http_hangs_below_its_client_and_tells_no_content(
     assert b"secret" not in b"".join(span.SerializeToString() for span in spans)
 
 
+@pytest.mark.deep  # it starts a server of tools
+async def test_a_model_elsewhere_and_a_tool_of_an_mcp_server_are_in_the_clients_tree(traced: Traced) -> None:
+    pytest.importorskip("mcp")
+    toy = str(Path(__file__).parents[2] / "support/tools/toy_server.py")
+    server = ToolServer(sys.executable, (toy,), timeout=90.0)
+    call = {"index": 0, "id": "c1", "function": {"name": "surroundings", "arguments": "{}"}}
+    calling = Script((chunk({"tool_calls": [call]}), chunk(reason="tool_calls"), b"data: [DONE]\n\n"))
+    body = {"model": "far/big", "input": "Where?", "tools": [{"type": "mcp", "server_label": "toy"}]}
+    state = {"traceparent": CLIENT, "tracestate": "vendor=x,other=y"}
+    turns = iter([calling, Script(STREAMS["openai"])])
+    listed = answering(Script(), "big")
+    async with standing_in(lambda asked: next(turns) if asked.method == "POST" else listed(asked)) as far:
+        remotes = (("far", Remote(far.url, "openai")),)
+        settings = Settings(mcp=(("toy", server),), remotes=remotes, shutdown_timeout=60.0)
+        async with open_system(settings) as system:
+            client: Any = create_app(system, settings).test_client()
+            own = {"client": ("127.0.0.1", 1)}
+            answer = await client.post("/v1/responses", json=body, headers=state, scope_base=own)
+            answered = await answer.get_json()
+        asked = [each.headers for each in far.posts]
+    spans = {span.span_id.hex(): span for span in await traced.spans()}
+    [told] = [json.loads(item["output"])["meta"] for item in answered["output"] if item["type"] == "mcp_call"]
+
+    def above(place: str) -> list[str]:
+        """Return the names from the client's place down, without those of MCP's own SDK."""
+        if place == CLIENT.split("-")[2]:
+            return []
+        assert spans[place].trace_id.hex() == CLIENT.split("-")[1]
+        name = spans[place].name
+        return above(spans[place].parent_span_id.hex()) + ([] if name.startswith("MCP ") else [name])
+
+    handed = [told, *asked]
+    assert [each["tracestate"] for each in handed] == ["vendor=x,other=y"] * 3
+    agent, turn = "invoke_agent far/big", "chat far/big"
+    places = [above(each["traceparent"].split("-")[2]) for each in handed]
+    assert places == [[agent, "execute_tool surroundings"], [agent, turn], [agent, turn]]
+    assert [above(each) for each, span in spans.items() if span.name == "remote"] == [
+        [agent, turn, "remote"]
+    ] * 2
+
+
 async def test_without_a_provider_a_clients_place_is_handed_on_and_nothing_is_made(
     scripted_system: OpenScripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,9 +211,10 @@ async def test_without_a_provider_a_clients_place_is_handed_on_and_nothing_is_ma
     async with scripted_system(["Yes."]) as system:
         assert await chat(system, "Are you there?") == "Yes."
     assert tracing.begin_span(None) is None  # type: ignore[arg-type]
-    assert tracing.place_in_trace(CLIENT) == CLIENT
-    with tracing.tool_span("weather", "call_1", CLIENT) as span:
-        assert span.traceparent == CLIENT
+    place = TraceContext(CLIENT, "vendor=x")
+    assert tracing.place_in_trace(place) == place
+    with tracing.tool_span("weather", "call_1", place) as span:
+        assert span.trace == place
 
 
 @pytest.mark.deep

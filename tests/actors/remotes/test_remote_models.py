@@ -33,7 +33,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
-from greenroom.schemas.messages.requests import ChatInput
+from greenroom.schemas.messages.requests import ChatInput, TraceContext
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
@@ -351,7 +351,7 @@ async def test_nothing_leaves_that_must_not(monkeypatch: pytest.MonkeyPatch) -> 
         stays = {"stays": "its API key keeps requests on this machine"}
         assert problem_of(await events_of(each.system, "far/big", **stays)).code == "may_not_leave"
         assert each.far.posts == []
-        await events_of(each.system, "far/big", traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+        await events_of(each.system, "far/big", trace=TraceContext(f"00-{'a' * 32}-{'b' * 16}-01"))
         headers = each.far.posts[0].headers
         assert headers["authorization"] == "Bearer far-secret"
         assert headers["x-greenroom-hop"] == "1"

@@ -13,6 +13,7 @@ from quart_trio import QuartTrio
 from werkzeug.datastructures import Headers
 
 from greenroom.http.transport.request_connection import TURN_BYTES, ClientIds, RequestConnection, client_ids
+from greenroom.schemas.messages.requests import TraceContext
 from greenroom.tests.support.servers.http_servers import Served, fetch
 
 UPLOADS = 10
@@ -125,8 +126,28 @@ def test_an_id_that_no_log_should_carry_is_ignored(ident: str) -> None:
 )
 def test_only_valid_traces_are_followed(place: str, known: bool) -> None:
     ids = client_ids(Headers({"traceparent": place}))
-    assert ids == ClientIds(None, place if known else None)
+    assert ids == ClientIds(None, TraceContext(place) if known else None)
     assert ids.log_fields == ({"trace_id": TRACE} if known else {})
+
+
+@pytest.mark.parametrize(
+    ("states", "known"),
+    [
+        (["rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"], "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"),
+        (["1a@vendor=a b", " b=2 "], "1a@vendor=a b, b=2 "),
+        (["a=1,,b=2"], "a=1,,b=2"),
+        (["a=1,b"], ""),
+        (["A=1"], ""),
+        (["a=1=2"], ""),
+        (["a=\u00e9"], ""),
+        ([f"a={'x' * 255},b={'x' * 255}"], ""),
+        ([], ""),
+    ],
+)
+def test_only_a_valid_state_of_a_trace_is_handed_on(states: list[str], known: str) -> None:
+    headers = Headers([("traceparent", PLACE), *(("tracestate", state) for state in states)])
+    assert client_ids(headers) == ClientIds(None, TraceContext(PLACE, known))
+    assert client_ids(Headers(headers[1:])) == ClientIds()
 
 
 async def test_ids_of_clients_are_logged_and_returned_beside_ours(server_without_model: Served) -> None:

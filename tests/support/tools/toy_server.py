@@ -21,9 +21,10 @@ def add(a: int, b: int) -> int:
 
 
 @toy.tool()
-def surroundings() -> dict[str, Any]:
-    """Return the environment and the folder of this program."""
-    return {"environment": dict(os.environ), "folder": str(Path.cwd()), "files": os.listdir()}
+def surroundings(context: Context) -> dict[str, Any]:
+    """Return the environment and the folder of this program, and what its caller tells of the call."""
+    told = {**(context.request_context.meta or {})}
+    return {"environment": dict(os.environ), "folder": str(Path.cwd()), "files": os.listdir(), "meta": told}
 
 
 @toy.tool()
