@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import contextvars
 import math
+import os
 import sqlite3
 import threading
 from collections import deque
@@ -90,8 +91,8 @@ class AsyncioBridge:
             ValueError: A setting cannot be used; see `open_system`.
             RuntimeError: It is open already.
         """
-        if self._thread is not None:
-            raise RuntimeError("the bridge is open already")
+        if self._thread is not None and self._thread.is_alive():
+            raise RuntimeError("the bridge is open already, or closes still")
         loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[BaseException | None] = loop.create_future()
         opened: asyncio.Future[_TrioSide] = loop.create_future()
@@ -101,6 +102,8 @@ class AsyncioBridge:
             await asyncio.wait((opened, self._ended), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             opened.add_done_callback(lambda side: side.result().stop())
+            with contextlib.suppress(Exception):
+                await self._join()
             raise
         if not opened.done():
             await self._join()
@@ -230,13 +233,21 @@ class AsyncioBridge:
         answered = partial(side.answer, {**scope, "state": {}}, request.receive, crossing)
         side.begin(crossing, lambda _: answered())
         reading = asyncio.create_task(request.feed(receive))
+        begun, problem = False, draining()
         try:
             while messages := await crossing.take():
+                begun = True
                 for message in messages:
                     await send(message)
+        except ProblemError as error:
+            if begun:
+                raise
+            problem = error.problem
         finally:
             reading.cancel()
             crossing.cancel()
+        if not begun:
+            await refuse(send, problem)
 
     @property
     def _side(self) -> _TrioSide:
@@ -257,6 +268,7 @@ class _TrioSide:
         self.system = system
         self.token = trio.lowlevel.current_trio_token()
         self.stopping = trio.Event()
+        self._process = os.getpid()
         self._app, self._nursery = app, nursery
 
     def stop(self) -> None:
@@ -269,9 +281,11 @@ class _TrioSide:
         crossing.token = self.token
         context = contextvars.copy_context()
         try:
+            if os.getpid() != self._process:
+                raise trio.RunFinishedError  # a fork has no other threads
             self.token.run_sync_soon(context.run, self._start, crossing, run)
         except trio.RunFinishedError:
-            raise ProblemError(NOT_OPEN) from None
+            crossing.end(ProblemError(NOT_OPEN))
 
     def _start(self, crossing: _Crossing[Any], run: Callable[[_TrioSide], Awaitable[None]]) -> None:
         try:
@@ -362,6 +376,8 @@ class _Crossing(Generic[T]):
         Raises:
             Exception: The failure of the Trio task.
         """
+        if self._arrived is not None:
+            raise RuntimeError("another task waits for these events")
         while True:
             self._is_woken = False  # before the look: what comes after it wakes again
             ended = self._ended
@@ -380,9 +396,11 @@ class _Crossing(Generic[T]):
                     raise failure
                 return []
             self._arrived = self._loop.create_future()
-            if not self._is_woken:
-                await self._arrived
-            self._arrived = None
+            try:
+                if not self._is_woken:
+                    await self._arrived
+            finally:
+                self._arrived = None
 
     def cancel(self) -> None:
         """End the Trio task, from any thread."""
@@ -419,7 +437,11 @@ class _Body:
         while message is None or message["type"] != "http.disconnect":
             await self._wanted.wait()
             self._wanted.clear()
-            message = await receive()
+            try:
+                message = await receive()
+            except Exception:  # of what the program has around it
+                message = {"type": "http.disconnect"}
+                log.exception("request crashed")
             with contextlib.suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self._sender.send_nowait, message)
 
@@ -431,6 +453,7 @@ class BridgedEvents:
         self._crossing = crossing
         self._events: deque[InferenceEvent] = deque()
         self._last: InferenceEvent | None = None
+        self._is_closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -442,11 +465,11 @@ class BridgedEvents:
                     self._events += batch
             except ProblemError as refused:
                 self._events.append(Failed(refused.problem))
-            except BaseException:
+            except asyncio.CancelledError:
                 self.close()
                 raise
         if not self._events:
-            if self._last is None or isinstance(self._last, Finished | Failed):
+            if self._is_closed or self._last is None or isinstance(self._last, Finished | Failed):
                 raise StopAsyncIteration
             self._events.append(Failed(draining()))  # the system has closed before
         self._last = self._events.popleft()
@@ -454,6 +477,7 @@ class BridgedEvents:
 
     def close(self) -> None:
         """End the request; its model stops at the next step."""
+        self._is_closed = True
         self._crossing.cancel()
 
     async def __aenter__(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 from urllib.parse import quote
@@ -71,6 +71,7 @@ PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PRO
 
 NOWHERE = " "  # Path of what is outside the application's own, which no route has
 BODY_TIMEOUT = 60  # Time limit for a request body to arrive, in seconds
+_BODY_SECONDS = 1.0  # Longest wait of the end of an answer for the body of its request
 
 
 def closing_responses(services: RouteServices) -> ClosingResponses:
@@ -143,6 +144,9 @@ async def _answer_mounted(
     app: Any, prefix: str, begun: trio.Event, scope: Any, receive: Any, send: Any
 ) -> None:
     """Answer a request under the prefix once the keys are known; other paths do not exist."""
+    if scope["type"] == "websocket":  # only Greenroom's own server has them
+        await send({"type": "websocket.close", "code": 1012})
+        return
     if scope["type"] != "lifespan":
         await begun.wait()
         root, path = scope.get("root_path", ""), scope["path"]
@@ -150,7 +154,32 @@ async def _answer_mounted(
             root += prefix
         is_under = path == root or path.startswith(f"{root}/")
         scope = {**scope, "root_path": root, "path": path if is_under else f"{root}/{NOWHERE}"}
+        receive, send = _end_after_body(receive, send)
     await app(scope, receive, send)
+
+
+def _end_after_body(receive: Any, send: Any) -> tuple[Any, Any]:
+    """Return both, so that an answer ends after its request's body: otherwise Hypercorn under Trio neither
+    closes the connection nor answers what comes next on it.
+    """
+    arrived = trio.Event()
+
+    async def receive_part() -> Any:
+        message = await receive()
+        if not message.get("more_body"):
+            arrived.set()
+        return message
+
+    async def send_late(message: Any) -> None:
+        with trio.move_on_after(_BODY_SECONDS):
+            await arrived.wait()
+        await send(message)
+
+    def send_part(message: Any) -> Awaitable[None]:
+        is_last = message["type"] == "http.response.body" and not message.get("more_body")
+        return send_late(message) if is_last and not arrived.is_set() else send(message)
+
+    return receive_part, send_part
 
 
 def create_app_with(services: RouteServices, protocols: Sequence[WireProtocol] = PROTOCOLS) -> QuartTrio:

@@ -36,6 +36,7 @@ OF_CONNECTIONS = (
 LEFT_TO_THE_SERVER = (
     "close the connections of clients that do not read",
     "refuse requests with two lengths, and heads without an end",
+    "answer clients whose bodies are refused while they still send",
     "limit connections, and the time in which a head arrives",
     "stop accepting, and wait for running answers, before it ends the lifespan",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import threading
@@ -33,9 +34,9 @@ from greenroom.api import (
 )
 from greenroom.asyncio_bridge import AsyncioBridge
 from greenroom.notes import fastapi_example
-from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.testing import Faults, ScriptedEngines
 from greenroom.tests.support.servers.bounded_waits import wait_until
+from greenroom.tests.support.servers.guarded_forms import GUARDED, KEY, REFUSED, refusals
 
 QUICK = Settings(shutdown_timeout=60.0)
 SAID: Any = [{"role": "user", "content": "Hello!"}]
@@ -92,29 +93,21 @@ def ended(logs: list[Any]) -> list[str]:
 
 
 def test_limits_hold_in_starlette_and_a_server_may_run_the_bridge_alone() -> None:
-    settings = Settings(max_body_bytes=MEGABYTE, shutdown_timeout=60.0, api_key="sesame")
-    bridge = AsyncioBridge(settings, engines=endless(settings))
+    bridge = AsyncioBridge(GUARDED, engines=endless(GUARDED))
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> Any:
         async with bridge:
             yield
 
-    key = {"authorization": "Bearer sesame"}
     with (
         under_uvicorn(Starlette(routes=[Mount("/llm", bridge)], lifespan=lifespan)) as address,
         httpx2.Client(base_url=f"{address}/llm", timeout=600) as http,
     ):
-        assert http.get("/v1/models").status_code == 401
-        large = {"model": "default", "messages": [{"role": "user", "content": "x" * 2 * MEGABYTE}]}
-        assert http.post("/v1/chat/completions", json=large, headers=key).status_code == 413
-        deep = b'{"model": ' + b"[" * 5_000 + b"]" * 5_000 + b"}"
-        typed = {**key, "content-type": "application/json"}
-        refused = http.post("/v1/chat/completions", content=deep, headers=typed)
-        assert (refused.status_code, "nested" in refused.text) == (413, True)
+        assert refusals(f"{address}/llm") == REFUSED
         body = {"model": "default", "messages": SAID, "stream": True}
         with structlog.testing.capture_logs() as logs:
-            with http.stream("POST", "/v1/chat/completions", json=body, headers=key) as answer:
+            with http.stream("POST", "/v1/chat/completions", json=body, headers=KEY) as answer:
                 next(line for line in answer.iter_lines() if "so " in line)  # the model writes
             wait_until(lambda: ended(logs))
         assert ended(logs) == ["cancelled"]
@@ -226,6 +219,61 @@ def test_failures_come_as_values_and_a_closed_bridge_says_so() -> None:
         assert isinstance(last, Failed)
         async with bridge:
             assert [event async for event in bridge.chat("Once more", max_tokens=3)]
+
+    asyncio.run(main())
+
+
+SCOPE = {
+    "type": "http",
+    "method": "POST",
+    "scheme": "http",
+    "path": "/v1/chat/completions",
+    "raw_path": b"/v1/chat/completions",
+    "query_string": b"",
+    "http_version": "1.1",
+    "headers": [(b"host", b"localhost"), (b"content-type", b"application/json"), (b"content-length", b"9")],
+    "server": ("127.0.0.1", 80),
+    "client": ("127.0.0.1", 1),
+}
+
+
+def test_misuse_is_told_and_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        sent: list[Any] = []
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        async def broken() -> Any:
+            raise ZeroDivisionError
+
+        bridge = AsyncioBridge(QUICK, engines=endless(QUICK))
+        opening = asyncio.create_task(bridge.__aenter__())
+        await asyncio.sleep(0)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        async with bridge:
+            events = bridge.chat("Hello!", max_tokens=50_000)
+            reading = asyncio.create_task(anext(events))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="another task"):
+                await anext(events)
+            assert await reading
+            events.close()
+            assert not [event async for event in events if isinstance(event, Failed)]
+            with structlog.testing.capture_logs() as logs:
+                await bridge(SCOPE, broken, send)
+            assert "request crashed" in [line["event"] for line in logs]
+            with monkeypatch.context() as forked:
+                forked.setattr(os, "getpid", lambda: -1)
+                [refused] = [event async for event in bridge.chat("Hello!")]
+            assert isinstance(refused, Failed)
+            assert refused.problem.code == "not_ready"
+            side = bridge._side
+        sent.clear()
+        await bridge._answer(side, SCOPE, broken, send)  # it has come while the bridge closed
+        assert sent[0]["status"] == 503
 
     asyncio.run(main())
 

@@ -22,6 +22,7 @@ from greenroom.api import create_app, open_system
 from greenroom.http.asgi import make_app
 from greenroom.notes.mounting_example import serve
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.servers.guarded_forms import GUARDED, REFUSED, refusals
 from greenroom.tests.support.servers.server_processes import run_greenroom
 
 
@@ -81,7 +82,11 @@ async def test_only_paths_under_the_prefix_and_of_the_protocols_exist() -> None:
         for protocols, path, status in PATHS:
             client = create_app(system, Settings(), protocols=protocols, prefix="/llm").test_client()
             assert (await client.get(path)).status_code == status, (protocols, path)
-        client = create_app(system, Settings(), prefix="/llm").test_client()
+        app: Any = create_app(system, Settings(), prefix="/llm")
+        socket = RawAnswer()
+        await app({"type": "websocket", "path": "/llm/v1/responses"}, socket.receive, socket.send)
+        assert socket.sent == [{"type": "websocket.close", "code": 1012}]
+        client = app.test_client()
         missed = await (await client.get("/llm/v1/modles")).get_json()
         assert "`/llm/v1/models`" in missed["detail"]
         written = await (await client.get("/llm/openapi.json")).get_json()
@@ -130,7 +135,7 @@ async def test_any_server_under_trio_serves_the_application_and_owns_its_lifespa
             assert (await http.get("/llm/v1/models")).status_code == 200
         ends.set()
     [told] = [line for line in logs if line["event"] == "served by another server"]
-    assert len(told["it_must"]) == 4
+    assert len(told["it_must"]) == 5
     failed = RawAnswer({"type": "lifespan.startup"})
     await make_app(Settings(models=("/nowhere",)))({"type": "lifespan"}, failed.receive, failed.send)
     assert failed.sent[0]["type"] == "lifespan.startup.failed"
@@ -150,6 +155,19 @@ class RawAnswer:
     async def send(self, message: dict[str, Any]) -> None:
         await trio.lowlevel.checkpoint()
         self.sent.append(message)
+
+
+@pytest.mark.parametrize("name", ["mounted", "alone"])
+async def test_limits_and_guards_hold_in_other_servers(name: str, nursery: trio.Nursery) -> None:
+    if name == "mounted":
+        [address] = await nursery.start(serve, GUARDED, "127.0.0.1:0")
+        address += "/ai"
+    else:
+        config = Config()
+        config.bind = ["127.0.0.1:0"]
+        [address] = await nursery.start(partial(hypercorn.trio.serve, make_app(GUARDED), config))
+    assert await trio.to_thread.run_sync(refusals, address) == REFUSED
+    nursery.cancel_scope.cancel("the test is over")
 
 
 @pytest.mark.deep

@@ -14,12 +14,14 @@ import httpx2
 import pytest
 
 from greenroom.tests.support.reference.reference_tables import examples
-from greenroom.tests.support.servers.bounded_waits import OutputLines, bounded
+from greenroom.tests.support.servers.bounded_waits import OutputLines, bounded, wait_until
 
 NOTES = Path(__file__).parents[2] / "notes"
+STARLETTE = "greenroom.tests.support.servers.starlette_program:app"
 PROGRAMS = {
     "mounting_example": ("greenroom.notes.mounting_example 127.0.0.1:0", "/ai", "/hello/Ada"),
     "fastapi_example": ("uvicorn greenroom.notes.fastapi_example:app --port=0", "/llm", "/hello/Ada"),
+    "starlette": (f"uvicorn {STARLETTE} --port=0", "/llm", "/hello/Ada"),
     "flask_example": ("greenroom.notes.flask_example 0", None, "/hello/Ada"),
     "asgi": ("hypercorn -w0 -k trio -b 127.0.0.1:0 greenroom.http.asgi:make_app()", "", "/livez"),
 }
@@ -55,6 +57,8 @@ def test_a_program_around_answers_is_left_midway_and_ends_without_a_thread(name:
                 endless = {**body, "stream": True, "ignore_eos": True, "max_tokens": 2_000}
                 with http.stream("POST", url, json=endless) as left:
                     next(left.iter_lines())
+                given_up = re.compile(r'request_success_total\{.*reason="abort".*\} [1-9]')
+                wait_until(lambda: bool(given_up.search(http.get(f"{prefix}/metrics").text)))
         process.send_signal(signal.SIGINT)
         said = lines.rest()
         assert process.wait(60) in (0, 1, 130, -signal.SIGINT), said

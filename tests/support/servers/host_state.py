@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import locale
 import logging
 import os
 import resource
@@ -38,6 +39,8 @@ def state() -> dict[str, Any]:
         "logging": (root.level, list(root.handlers), root.manager.disable, logging.getLogRecordFactory()),
         "loggers": {name: logging.getLogger(name).level for name in ("mcp", "quart", "hypercorn", "asyncio")},
         "streams": (sys.stdout, sys.stderr),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "folder": os.getcwd(),
     }
 
 
@@ -59,16 +62,26 @@ async def main() -> None:
 
 async def main_by_bridge() -> None:
     loop: Any = asyncio.get_running_loop()
-    own = {**state(), "executor": loop._default_executor, "handler": loop.get_exception_handler()}
+
+    def of_loop() -> dict[str, Any]:
+        policy = getattr(asyncio.events, "_event_loop_policy", None)
+        own = {"executor": loop._default_executor, "handler": loop.get_exception_handler(), "policy": policy}
+        return {**state(), **own}
+
+    own = of_loop()
     threads = set(threading.enumerate())
 
     def changed() -> list[str]:
-        now = {"executor": loop._default_executor, "handler": loop.get_exception_handler()}
-        return changes(own, {**state(), **now})
+        return changes(own, of_loop())
 
-    async with AsyncioBridge(Settings(shutdown_timeout=60.0)) as bridge:
-        assert [event async for event in bridge.chat("Hello!", max_tokens=3)]
-        print(changed())
+    files: list[int] = []
+    for _ in range(2):  # what libraries keep open, they open in the first
+        async with AsyncioBridge(Settings(shutdown_timeout=60.0)) as bridge:
+            assert [event async for event in bridge.chat("Hello!", max_tokens=3)]
+            said = changed()
+        files.append(len(os.listdir("/dev/fd")))
+    print(said)
+    assert files[0] == files[1], files
     print(changed() + [each.name for each in lasting() if each not in threads])
 
 
