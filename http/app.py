@@ -71,7 +71,7 @@ PROTOCOLS = (OPENAI_PROTOCOL, RESPONSES_PROTOCOL, ANTHROPIC_PROTOCOL, OLLAMA_PRO
 
 NOWHERE = " "  # Path of what is outside the application's own, which no route has
 BODY_TIMEOUT = 60  # Time limit for a request body to arrive, in seconds
-_BODY_SECONDS = 1.0  # Longest wait of the end of an answer for the body of its request
+_BODY_SECONDS = 10.0  # Longest wait of the end of an answer for the body of its request
 
 
 def closing_responses(services: RouteServices) -> ClosingResponses:
