@@ -1,4 +1,4 @@
-"""What Greenroom refuses in every form in which another program serves it."""
+"""Requests that Greenroom refuses in every form in which another program serves it."""
 
 from __future__ import annotations
 
