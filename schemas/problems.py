@@ -195,6 +195,12 @@ def model_crashed(model: str) -> Problem:
     return Problem(500, "model_crashed", detail)
 
 
+def rank_lost(model: str, what: str) -> Problem:
+    """Return the problem of requests whose model has lost one of its processes. `what`: sentence about it."""
+    detail = f"{what}. All ranks of {model!r} were ended; the next request starts them again."
+    return attrs.evolve(model_crashed(model), detail=detail)
+
+
 def model_broken(what: str, param: str | None = None) -> Problem:
     """Return the problem of a model that computed NaN or infinity for `what`."""
     detail = (

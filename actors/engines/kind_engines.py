@@ -80,6 +80,10 @@ def open_engine(
     from greenroom.engine.resources.residence import ModelLoad
 
     load = ModelLoad(model.folder, model.record, settings, progress, is_abandoned, account)
+    if (ranks := settings.of_model(model.id).ranks or 1) > 1:
+        from greenroom.engine.ranks.ranked_engine import open_ranked_engine
+
+        return open_ranked_engine(load, model.id, ranks)
     if residence is not None:
         load = attrs.evolve(load, residence=residence)
     return _opening(model.record, adapter)(load)

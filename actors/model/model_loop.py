@@ -147,7 +147,8 @@ class ModelLoop:
         except BaseException as error:
             log.exception("crashed", actor="model", model=str(self._key))
             self._device = self._device.with_crash(crash_of(error))
-            return LoopEnded(model_crashed(self._key.model), suspended=self._unbegun(engine))
+            problem = error.problem if isinstance(error, ProblemError) else model_crashed(self._key.model)
+            return LoopEnded(problem, suspended=self._unbegun(engine))
         finally:
             self._close(engine)
 

@@ -160,7 +160,7 @@ class FileArrays:
         """Add the result of `mx.load` for a file: an array or a dictionary, with or without metadata."""
         found = loaded[0] if isinstance(loaded, tuple) else loaded
         arrays: Mapping[str, mx.array] = found if isinstance(found, dict) else {"": found}
-        operations = _read_operations(arrays.values())
+        operations = read_operations(arrays.values())
         if len(operations) != len(arrays):
             # Another MLX version may export graphs differently. The model still loads, as it does on a CPU.
             log.warning("weights are not read ahead", file=path.name, known=len(operations), of=len(arrays))
@@ -191,7 +191,7 @@ class FileArrays:
             mx.eval([file.array for file in group])
 
     def _take(self, arrays: Iterable[mx.array]) -> list[FileArray]:
-        operations = _read_operations(arrays)
+        operations = read_operations(arrays)
         taken = [self._by_operation.pop(number) for number in operations if number in self._by_operation]
         return sorted(taken, key=lambda file: (file.path, file.begin))
 
@@ -204,7 +204,7 @@ class FileArrays:
         return unread
 
 
-def _read_operations(arrays: Iterable[mx.array]) -> list[int]:
+def read_operations(arrays: Iterable[mx.array]) -> list[int]:
     """Return the addresses of the file-reading operations behind these arrays, each once."""
     graph = io.StringIO()
     mx.export_to_dot(graph, list(arrays))

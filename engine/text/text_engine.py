@@ -309,11 +309,14 @@ def open_text_engine(
     adapter: Adapter,
     load_lazily: Callable[[Path, Settings], Any] = load_text_lazily,
     features_of: Callable[[Any], FeatureSource | None] = lambda model: None,
+    *,
+    is_part: bool = False,
 ) -> TextEngine:
     """Load a model's weights and create its engine, confined to this thread.
 
     Args:
         adapter: Adapter that prepares requests on another thread; its detected formats are reused here.
+        is_part: True if other processes have layers of the model: its prefixes do not outlast it.
 
     Raises:
         ProblemError: 503 `load_failed`, or 507 if there is not enough memory for the weights.
@@ -326,7 +329,7 @@ def open_text_engine(
     folder, settings, is_abandoned = load.folder, load.settings, load.is_abandoned
     tokenizer = load_tokenizer(folder, settings.trust_remote_code)
     log.info("thinking", **adapter.thinking.describe())
-    on_host = open_host_tier(load.account.held, folder, settings)
+    on_host = None if is_part else open_host_tier(load.account.held, folder, settings)
     with load.open_share() as (share, charge):
         unproved: list[BackgroundCheck] = []
         model = load_model(

@@ -65,6 +65,9 @@ class ModelSettings(GenerationDefaults):
         None, "File with a chat template in Jinja (default: the model's own template)."
     )
     system_prompt: str | None = own(ServedModels, "system_prompt")
+    ranks: int | None = setting(
+        None, "Processes among which the model's layers are divided; each holds its part (default: 1).", low=1
+    )
     vision: bool | None = setting(
         None, "Let the model see; when off, its text half is loaded alone (default: `true`)."
     )

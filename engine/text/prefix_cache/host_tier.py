@@ -15,7 +15,7 @@ from greenroom.engine.resources.device_errors import synchronize_streams
 from greenroom.engine.resources.device_memory import available_memory, main_memory
 from greenroom.engine.resources.held_memory import HeldMemory, HeldPiece
 from greenroom.engine.text.prefix_cache.disk_files import CacheBlock, HostTensor, HostTensors, token_hash
-from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors
+from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors, arrays_of
 from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, PrefixTree
 from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskMatch
 from greenroom.engine.text.prompt_features import PrefixKey
@@ -141,7 +141,7 @@ def open_host_tier(held: HeldMemory, folder: Path, settings: Settings) -> HostTi
 
 
 def _copied(block: CacheBlock, arrays: LayerTensors) -> HeldPiece:
-    tensors = tuple(None if array is None else _copy(HostTensor.view(array)) for array in arrays)
+    tensors = tuple(None if array is None else _copy(HostTensor.view(array)) for array in arrays_of(arrays))
     nbytes = len(block.tokens) + sum(tensor.words.nbytes for tensor in tensors if tensor is not None)
     return HeldPiece(_Held(block, tensors), nbytes)
 

@@ -7,7 +7,7 @@ exactly the tokens seen. Models with other layer classes are not cached.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -15,11 +15,13 @@ import mlx.core as mx
 
 from greenroom.engine.kv_cache.caches import Cache, flat_layers
 from greenroom.engine.kv_cache.quantization import TENSORS_PER_LAYER
+from greenroom.engine.kv_cache.remote_layers import RemoteLayers, RemoteTensors
 
-LayerTensors = tuple[mx.array | None, ...]
+LayerTensors = tuple[mx.array | RemoteTensors | None, ...]
 """Flat tensors of all per-token layers, or of all other layers; None for an empty layer.
 
-Packed scales and biases of quantized layers follow the tensors of the per-token layers.
+Packed scales and biases of quantized layers follow the tensors of the per-token layers. If other processes
+have layers of the model, the last element stands for their tensors.
 """
 
 _OWN = 2  # Number of unpacked arrays of a per-token layer: keys and values, or their quantized numbers
@@ -31,12 +33,12 @@ _STATEFUL = (*_ROTATING, "ArraysCache")
 
 
 def can_cache(cache: Cache) -> bool:
-    return all(_class_name(layer) in (*_PER_TOKEN, *_STATEFUL) for layer in flat_layers(cache))
+    return _kinds(cache) <= {*_PER_TOKEN, *_STATEFUL}
 
 
 def is_stateful(cache: Cache) -> bool:
     """Return whether any layer is recurrent or rotating."""
-    return any(_class_name(layer) in _STATEFUL for layer in flat_layers(cache))
+    return not _kinds(cache).isdisjoint(_STATEFUL)
 
 
 def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -> LayerTensors:
@@ -59,7 +61,8 @@ def copy_kv(cache: Cache, row: int | None, start: int, stop: int, length: int) -
             quantized.append(tensors)
             tensors = tensors[:: TENSORS_PER_LAYER // _OWN]
         own += [None if tensor is None else _copy(tensor) for tensor in tensors]
-    return (*own, *pack(quantized))
+    elsewhere = [layer.copy_kv(row, start, stop, length) for layer in _remote_layers(cache)]
+    return (*own, *pack(quantized), *elsewhere)
 
 
 def bytes_per_token(cache: Cache) -> int:
@@ -72,15 +75,23 @@ def bytes_per_token(cache: Cache) -> int:
 
 
 def slice_kv(kv: LayerTensors, start: int, stop: int) -> LayerTensors:
-    return tuple(None if whole is None else _copy(whole[:, :, start:stop]) for whole in kv)
+    return tuple(_part(whole, start, stop, _copy) for whole in kv)
 
 
 def view_kv(kv: LayerTensors, stop: int) -> LayerTensors:
-    return tuple(None if whole is None else whole[:, :, :stop] for whole in kv)
+    return tuple(_part(whole, 0, stop, lambda view: view) for whole in kv)
+
+
+def _part(
+    whole: mx.array | RemoteTensors | None, start: int, stop: int, made: Callable[[mx.array], mx.array]
+) -> mx.array | RemoteTensors | None:
+    if whole is None or isinstance(whole, RemoteTensors):
+        return None if whole is None else whole.slice(start, stop)
+    return made(whole[:, :, start:stop])
 
 
 def copy_states(cache: Cache, row: int | None) -> LayerTensors:
-    found: list[mx.array | None] = []
+    found: list[mx.array | RemoteTensors | None] = []
     for layer in flat_layers(cache):
         name = _class_name(layer)
         if name not in _STATEFUL:
@@ -90,7 +101,7 @@ def copy_states(cache: Cache, row: int | None) -> LayerTensors:
             found += [_ordered_window(plain, plain.keys), _ordered_window(plain, plain.values)]
         else:
             found += [None if array is None else _copy(array) for array in plain.cache]
-    return tuple(found)
+    return (*found, *(layer.copy_states(row) for layer in _remote_layers(cache)))
 
 
 def restore(
@@ -106,9 +117,15 @@ def restore(
     Yields:
         Bytes of each copy, before it is made.
     """
-    by_layer = [_tensors_by_layer(cache, kv) for kv in segments]
-    state = iter(states)
+    by_layer = [_tensors_by_layer(cache, arrays_of(kv)) for kv in segments]
+    state = iter(arrays_of(states))
+    for layer in _remote_layers(cache):
+        elsewhere = [part for kv in segments for part in kv if isinstance(part, RemoteTensors)]
+        of_states = [part for part in states if isinstance(part, RemoteTensors)]
+        layer.restore(elsewhere, of_states[0] if of_states else None, length, room)
     for layer in flat_layers(cache):
+        if isinstance(layer, RemoteLayers):
+            continue
         if _class_name(layer) in _PER_TOKEN:
             tensors: list[mx.array | None] = []
             for parallel in zip(*map(next, by_layer), strict=True):
@@ -134,7 +151,7 @@ def nbytes_of(arrays: LayerTensors, page: int = 1) -> int:
 
 def buffer_bytes(arrays: LayerTensors, page: int = 1) -> int:
     """Return the bytes of the evaluated arrays' buffers, shared or not, each rounded up to whole pages."""
-    sizes = (mx.get_array_buffer_size(array) for array in arrays if array is not None)
+    sizes = (mx.get_array_buffer_size(array) for array in arrays_of(arrays) if array is not None)
     return sum(-(-size // page) * page for size in sizes)
 
 
@@ -142,11 +159,26 @@ def buffers_of(arrays: LayerTensors) -> int:
     return sum(array is not None for array in arrays)
 
 
+def arrays_of(tensors: LayerTensors) -> tuple[mx.array | None, ...]:
+    """Return the tensors that are here."""
+    return tuple(tensor for tensor in tensors if not isinstance(tensor, RemoteTensors))
+
+
+def _kinds(cache: Cache) -> set[str]:
+    """Return the names of the layers' classes, those of other processes included."""
+    remote = [layer.remote.kinds for layer in _remote_layers(cache)]
+    return {_class_name(layer) for layer in flat_layers(cache)}.difference({"RemoteLayers"}).union(*remote)
+
+
+def _remote_layers(cache: Cache) -> list[RemoteLayers]:
+    return [layer for layer in cache if isinstance(layer, RemoteLayers)]
+
+
 def _per_token_layers(cache: Cache) -> list[Any]:
     return [layer for layer in flat_layers(cache) if _class_name(layer) in _PER_TOKEN]
 
 
-def _tensors_by_layer(cache: Cache, kv: LayerTensors) -> Iterator[Sequence[mx.array | None]]:
+def _tensors_by_layer(cache: Cache, kv: Sequence[mx.array | None]) -> Iterator[Sequence[mx.array | None]]:
     quantized = [_class_name(layer) in _QUANTIZED for layer in _per_token_layers(cache)]
     end = _OWN * len(quantized)
     own = [kv[at : at + _OWN] for at in range(0, end, _OWN)]

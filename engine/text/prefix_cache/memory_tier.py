@@ -127,7 +127,7 @@ class MemoryTier:
             if not _is_in_tree(node):
                 continue
             arrays = (*node.kv, *(node.states or ()))
-            mx.eval([array for array in arrays if array is not None])
+            mx.eval([array for array in kv_tensors.arrays_of(arrays) if array is not None])
             kv_bytes = kv_tensors.buffer_bytes(node.kv, self.page)
             states_bytes = kv_tensors.buffer_bytes(node.states or (), self.page)
             self.nbytes += kv_bytes + states_bytes - node.kv_bytes - node.states_bytes
@@ -209,7 +209,8 @@ class MemoryTier:
     def _evaluate(self, nodes: Sequence[Node]) -> None:
         """Start the copies: an unevaluated copy keeps its sequence's whole cache alive."""
         for node in nodes:
-            mx.async_eval([array for array in (*node.kv, *(node.states or ())) if array is not None])
+            arrays = kv_tensors.arrays_of((*node.kv, *(node.states or ())))
+            mx.async_eval([array for array in arrays if array is not None])
         self._unmeasured += nodes
 
 

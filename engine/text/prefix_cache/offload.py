@@ -23,7 +23,7 @@ from greenroom.engine.text.prefix_cache.disk_files import (
     HostTensors,
     token_hash,
 )
-from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors, nbytes_of
+from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors, arrays_of, nbytes_of
 from greenroom.engine.text.prefix_cache.memory_tier import Node, PrefixTree, common_length
 from greenroom.schemas.logs import get_logger
 
@@ -225,7 +225,9 @@ def _kv_pieces(path: Sequence[Node], start: int, stop: int) -> list[HostTensors]
 
 
 def _views(arrays: LayerTensors, start: int = 0, stop: int | None = None) -> HostTensors:
-    return tuple(None if array is None else HostTensor.view(array).part(start, stop) for array in arrays)
+    return tuple(
+        None if array is None else HostTensor.view(array).part(start, stop) for array in arrays_of(arrays)
+    )
 
 
 def _nbytes(pieces: Sequence[HostTensors]) -> int:

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from greenroom.engine.text.prefix_cache.disk_files import HostTensors
 from greenroom.engine.text.prefix_cache.host_tier import StoredTier
-from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors, slice_kv
+from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors, arrays_of, slice_kv
 from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, PrefixTree
 from greenroom.engine.text.prefix_cache.offload import DiskMatch
 
@@ -152,5 +152,5 @@ def _part(kv: LayerTensors, first: int, start: int, stop: int) -> LayerTensors:
     """Return tokens `start` to `stop` of a layer's tensors, without a copy if these are all. `first`:
     position in the prompt of the tensors' first token.
     """
-    whole = start == first and all(array is None or array.shape[2] == stop - start for array in kv)
+    whole = start == first and all(array is None or array.shape[2] == stop - start for array in arrays_of(kv))
     return kv if whole else slice_kv(kv, start - first, stop - first)

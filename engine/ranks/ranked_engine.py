@@ -1,0 +1,397 @@
+"""A model over several ranks, as its worker thread sees it: child processes, watched from outside."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING, Any
+
+import attrs
+
+from greenroom.engine.catalog.kinds import vlm_text_module
+from greenroom.engine.loading.libraries import LoadAbandonedError
+from greenroom.engine.ranks.messages import FrameReader, Message, frame
+from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.residence import ModelLoad, charge_weights
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
+from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.problems import Problem, ProblemError, invalid, load_failed, rank_lost
+
+if TYPE_CHECKING:
+    from greenroom.schemas.messages.prepared_input import PreparedPrompt
+    from greenroom.schemas.messages.requests import InferenceRequest
+
+SILENT_SECONDS = (
+    3.0  # Time without a beat, or without progress while there is work, after which a rank is lost
+)
+
+_IMPORT_SECONDS = 60.0  # The same while a rank imports libraries, which may hold its interpreter
+
+_JOIN_SECONDS = 30.0  # Time for all ranks to find each other, once they have imported their libraries
+
+_WAIT_SECONDS = 0.01  # Longest wait of a step, after which the engine's worker looks for commands
+
+_CLOSE_SECONDS = 1.0  # Time for ranks to end by themselves
+
+_READ_BYTES = 1 << 20
+
+log = get_logger()
+
+
+@attrs.frozen
+class RankPlace:
+    """The place of one rank.
+
+    Args:
+        host: Name for operators.
+        address: Address and port that its ring socket listens on.
+        command: Command line that starts it; its arguments come on standard input.
+    """
+
+    host: str
+    address: str
+    command: tuple[str, ...] = (sys.executable, "-m", "greenroom.engine.ranks.rank_process")
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == "localhost"
+
+
+def local_places(ranks: int) -> tuple[RankPlace, ...]:
+    """Return places on this machine, with ports that are free now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(ranks)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return tuple(RankPlace("localhost", f"127.0.0.1:{each.getsockname()[1]}") for each in sockets)
+
+
+class RankChild:
+    """One rank's process, with what is known of it.
+
+    Attributes:
+        stage: `importing`, `joining`, `loading` or `ready`.
+        sized: Bytes of its weights; None until it has read their headers.
+        loaded: Loaded fraction of its weights.
+        progressed: Time of its last known progress, and `heard` of its last sign of life.
+    """
+
+    def __init__(self, rank: int, place: RankPlace) -> None:
+        self.rank, self.place = rank, place
+        self.stage, self.loaded = "importing", 0.0
+        self.heard = self.progressed = time.monotonic()
+        self.sized: int | None = None
+        self._progress = 0
+        self._reader = FrameReader()
+        self.process = subprocess.Popen(
+            place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+
+    @property
+    def output(self) -> IO[bytes]:
+        assert self.process.stdout is not None
+        return self.process.stdout
+
+    @property
+    def name(self) -> str:
+        return f"Rank {self.rank}" + ("" if self.place.is_local else f" on {self.place.host}")
+
+    def put(self, *message: Any) -> None:
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # its end of output tells
+            self.process.stdin.write(frame(message))
+            self.process.stdin.flush()
+
+    def read(self) -> list[Message] | None:
+        """Return the messages that have come, without beats; None once it has ended."""
+        data = os.read(self.output.fileno(), _READ_BYTES)
+        if not data:
+            return None
+        self.heard = now = time.monotonic()
+        others: list[Message] = []
+        for message in self._reader.feed(data):
+            match message:
+                case "beat", int(progress), float(loaded):
+                    if progress != self._progress:
+                        self._progress, self.progressed = progress, now
+                    self.loaded = loaded
+                case ("importing" | "joining" | "loading" | "ready") as stage, *_:
+                    self.stage, self.progressed = stage, now
+                case "sized", int(nbytes):
+                    self.sized, self.progressed = nbytes, now
+                case _:
+                    others.append(message)
+                    self.progressed = now
+        return others
+
+    def end_of_process(self) -> str:
+        """Return what became of a process whose output has ended."""
+        try:
+            status = self.process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            return "has closed its output"
+        return f"was ended by signal {-status}" if status < 0 else f"has ended with status {status}"
+
+
+class RankGroup:
+    """The processes of one model's ranks, from their start to their end.
+
+    Attributes:
+        share: Fraction of the layers that rank 0 has.
+
+    Raises:
+        ProblemError: From each method: a rank is lost (`rank_lost`); all have been killed.
+    """
+
+    def __init__(self, model: str, places: Sequence[RankPlace], start: dict[str, Any]) -> None:
+        self._model = model
+        self._ended = False
+        self.share = 1.0
+        self.children: list[RankChild] = []
+        try:
+            for rank, place in enumerate(places):
+                self.children.append(RankChild(rank, place))
+                hosts = [[each.address] for each in places]
+                self.children[-1].put("start", {**start, "rank": rank, "hosts": hosts})
+        except BaseException:
+            self.kill()
+            raise
+        log.info("ranks started", ranks=len(places), processes=[each.process.pid for each in self.children])
+
+    @property
+    def leader(self) -> RankChild:
+        return self.children[0]
+
+    def wait(self, seconds: float, *, working: bool) -> list[Message]:
+        """Wait for messages of the ranks, other than signs of life, and check that all ranks live. `working`:
+        True if there is work, so that some rank must progress.
+        """
+        outputs = {child.output: child for child in self.children}
+        ready, _, _ = select.select(list(outputs), [], [], seconds)
+        messages: list[Message] = []
+        for output in ready:
+            child = outputs[output]
+            found = child.read()
+            if found is None:
+                self._lose(child, child.end_of_process())
+            messages += found or ()
+        for message in messages:
+            match message:
+                case "failed", str(text):
+                    self._lose(None, f"failed: {text}")
+                case "share", float(share):
+                    self.share = share
+                case "refused", Problem() as problem:
+                    self.kill()
+                    raise ProblemError(problem)
+        self._check_silence(working)
+        return messages
+
+    def close(self) -> None:
+        """End all processes, by themselves if they do."""
+        for child in self.children:
+            with contextlib.suppress(OSError):
+                if child.process.stdin is not None:
+                    child.process.stdin.close()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for child in self.children:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.process.wait(max(0.0, deadline - time.monotonic()))
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill all processes, stopped ones too, and wait for their ends."""
+        if self._ended:
+            return
+        self._ended = True
+        for child in self.children:
+            child.process.kill()
+        for child in self.children:
+            child.process.wait()
+            for pipe in (child.process.stdin, child.process.stdout):
+                with contextlib.suppress(OSError):
+                    if pipe is not None:
+                        pipe.close()
+
+    def _check_silence(self, working: bool) -> None:
+        now = time.monotonic()
+        for child in self.children:
+            limit = _IMPORT_SECONDS if child.stage == "importing" else SILENT_SECONDS
+            if now - child.heard > limit:
+                self._lose(child, f"has been silent for {limit:.0f} s")
+        if any(child.stage == "importing" for child in self.children):
+            return
+        joining = [child for child in self.children if child.stage == "joining"]
+        limit = _JOIN_SECONDS if joining else SILENT_SECONDS
+        if working and now - max(child.progressed for child in self.children) > limit:
+            self._lose(None, f"have made no progress for {limit:.0f} s; the link between them may be cut")
+
+    def _lose(self, child: RankChild | None, what: str) -> None:
+        self.kill()
+        name = "The ranks" if child is None else child.name
+        raise ProblemError(rank_lost(self._model, f"{name} {what}"))
+
+
+class RankedEngine:
+    """Engine of a text model whose layers are in other processes: an `Engine` for the model's worker.
+
+    Args:
+        group: Ranks that are ready.
+        share: The model's share of the memory account, with the weights of the ranks on this machine.
+    """
+
+    def __init__(self, group: RankGroup, share: Share) -> None:
+        self._group, self._share = group, share
+        self._open: dict[str, int] = {}
+        self._events: list[tuple[str, InferenceEvent]] = []
+        memory = MemoryStatistics(share.weights, 0, 0, 0, None)
+        self._figures = EngineSnapshot(0, 0, Usage(), memory)
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._open or self._events)
+
+    def snapshot(self) -> EngineSnapshot:
+        return self._figures
+
+    def submit(self, request: InferenceRequest, prepared: PreparedPrompt) -> None:
+        if prepared.adapter is not None:
+            raise invalid("LoRA adapters do not work with a model over several ranks.", "adapter")
+        if prepared.images:
+            raise invalid("Images do not work with a model over several ranks.", "messages")
+        self._open[request.id] = prepared.choices
+        # A grammar's matcher cannot be sent, so that rank 0 prepares such a request again.
+        self._group.leader.put("submit", request, prepared if prepared.matcher is None else None)
+
+    def cancel(self, request_id: str) -> None:
+        if request_id in self._open:
+            self._group.leader.put("cancel", request_id)
+
+    def step(self) -> list[tuple[str, InferenceEvent]]:
+        """Return the events that have come from rank 0, after a short wait for them. Raises ProblemError: a
+        rank is lost.
+        """
+        self._receive(_WAIT_SECONDS)
+        events, self._events = self._events, []
+        return events
+
+    @property
+    def idle_delay(self) -> float | None:
+        """Delay after which `work_idly` looks whether the ranks live."""
+        return SILENT_SECONDS / 3
+
+    def work_idly(self) -> None:
+        self._receive(0.0)
+
+    def on_memory_wanted(self, call: Callable[[], None]) -> None:
+        """Ignore the callback: the prefix caches of ranks have memory of their own."""
+
+    def release_memory(self) -> None:
+        """Do nothing, likewise."""
+
+    def release_caches(self) -> None:
+        self._group.leader.put("release_caches")
+
+    def close(self) -> None:
+        try:
+            self._group.close()
+        finally:
+            self._share.close()
+
+    def _receive(self, seconds: float) -> None:
+        for message in self._group.wait(seconds, working=bool(self._open)):
+            match message:
+                case "events", list(events), figures:
+                    self._events += events
+                    for request_id, event in events:
+                        self._count(request_id, event)
+                    if isinstance(figures, EngineSnapshot):
+                        self._record(figures)
+
+    def _count(self, request_id: str, event: InferenceEvent) -> None:
+        if isinstance(event, Finished):
+            self._open[request_id] = self._open.get(request_id, 1) - 1
+        if isinstance(event, Failed) or not self._open.get(request_id, 1):
+            self._open.pop(request_id, None)
+
+    def _record(self, figures: EngineSnapshot) -> None:
+        """Keep rank 0's figures, with the memory of all ranks: caches divide as the layers do."""
+        of_leader = figures.memory
+        running, cached = (round(each / self._group.share) for each in (of_leader.running, of_leader.cached))
+        self._share.charge_running(running)
+        self._share.charge_cached(cached)
+        memory = attrs.evolve(of_leader, weights=self._share.weights, running=running, cached=cached)
+        self._figures = attrs.evolve(figures, memory=memory)
+
+
+def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
+    """Start the ranks of a model on this machine, load it, and return its engine.
+
+    Raises:
+        ProblemError: A setting does not work with ranks, the model cannot be divided or does not fit, or a
+            rank is lost.
+        LoadAbandonedError: The load was abandoned.
+    """
+    settings = load.settings
+    if (reason := _refusal(load, settings.of_model(model).adapter is not None)) is not None:
+        raise ProblemError(load_failed(model, reason))
+    start = {
+        "model": model,
+        "backend": "ring",
+        "folder": str(load.folder),
+        "settings": settings,
+        "record": load.record,
+        "split": None,
+    }
+    share = Share(load.account)
+    try:
+        group = RankGroup(model, local_places(ranks), start)
+        try:
+            _load(group, load, share)
+        except BaseException:
+            group.kill()
+            raise
+    except BaseException:
+        share.close()
+        raise
+    return RankedEngine(group, share)
+
+
+def _refusal(load: ModelLoad, has_adapter: bool) -> str | None:
+    """Return why a model cannot have ranks, as the end of a sentence; None if it can."""
+    settings, record = load.settings, load.record
+    if record.model_type != "text" or vlm_text_module(record.architecture) is not None:
+        return "the setting ranks works with text models alone, not with those that see, hear or embed"
+    unsupported = {
+        "kv_bits": settings.kv_bits is not None,
+        "prefix_cache_dir": settings.prefix_cache_dir is not None,
+        "speculation": settings.speculation not in (None, "off"),
+        "draft_model": settings.draft_model is not None,
+        "adapter": has_adapter,
+    }
+    found = [name for name, is_set in unsupported.items() if is_set]
+    return f"the setting {found[0]} does not work with the setting ranks" if found else None
+
+
+def _load(group: RankGroup, load: ModelLoad, share: Share) -> None:
+    charged = False
+    while any(child.stage != "ready" for child in group.children):
+        group.wait(0.05, working=True)
+        if load.is_abandoned():
+            raise LoadAbandonedError
+        sizes = [child.sized for child in group.children]
+        if not charged and None not in sizes:
+            pairs = zip(group.children, sizes, strict=True)
+            here = sum(size or 0 for child, size in pairs if child.place.is_local)
+            charge_weights(load.account, share, load.folder.name, here)
+            charged = True
+            for child in group.children:
+                child.put("load", share.available())
+        load.progress(min(child.loaded for child in group.children))
