@@ -183,9 +183,9 @@ class Rank:
 
     def _lead(self, link: Link) -> None:
         from greenroom.engine.adapters.adapter import make_adapter
-        from greenroom.engine.catalog.operator import chat_template_of, system_prompt_of
+        from greenroom.engine.catalog.operator_texts import chat_template_of, system_prompt_of
         from greenroom.engine.ranks.replay import Leader
-        from greenroom.engine.resources.account import MemoryAccount
+        from greenroom.engine.resources.memory_account import MemoryAccount
         from greenroom.engine.resources.residence import ModelLoad
         from greenroom.engine.text.text_engine import open_text_engine
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
@@ -225,6 +225,7 @@ class LeadingLoop:
         self._engine, self._leader, self._adapter = engine, leader, adapter
         self._commands, self._reports = commands, reports
         self._preparing: dict[str, tuple[InferenceRequest, Future[PreparedPrompt]]] = {}
+        self._cancelled: set[str] = set()
         self._preparer = ThreadPoolExecutor(1)
         self._reported = 0.0
 
@@ -272,12 +273,9 @@ class LeadingLoop:
                 self._report([], with_figures=True)
 
     def _cancel(self, request_id: str) -> None:
-        preparing = self._preparing.get(request_id)
-        if preparing is None:
-            self._engine.cancel(request_id)
-        else:  # its first step ends it as any other
-            self._engine.submit(preparing[0], preparing[1].result())
-            del self._preparing[request_id]
+        if request_id in self._preparing:
+            self._cancelled.add(request_id)
+        else:
             self._engine.cancel(request_id)
 
     def _submit_prepared(self) -> None:
@@ -289,8 +287,11 @@ class LeadingLoop:
             del self._preparing[request.id]
             try:
                 self._engine.submit(request, future.result())
+                if request.id in self._cancelled:  # its first step ends it as any other
+                    self._engine.cancel(request.id)
             except ProblemError as error:
                 self._report([(request.id, Failed(error.problem))], with_figures=False)
+            self._cancelled.discard(request.id)
 
     def _report(self, events: list[Any], *, with_figures: bool) -> None:
         figures = None

@@ -14,14 +14,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import attrs
 
-from greenroom.engine.catalog.kinds import vlm_text_module
+from greenroom.engine.catalog.kind_detection import vlm_text_module
 from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
-from greenroom.engine.resources.account import Share
+from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad, charge_weights
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics
-from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, invalid, load_failed, rank_lost
 
 if TYPE_CHECKING:
@@ -34,15 +33,15 @@ SILENT_SECONDS = (
 
 _IMPORT_SECONDS = 60.0  # The same while a rank imports libraries, which may hold its interpreter
 
-_JOIN_SECONDS = 30.0  # Time for all ranks to find each other, once they have imported their libraries
+_JOIN_SECONDS = 30.0  # Time for all ranks to find each other and to read what the weights are
+
+_READ_SECONDS = 4.0  # Time without progress while weights are read
 
 _WAIT_SECONDS = 0.01  # Longest wait of a step, after which the engine's worker looks for commands
 
 _CLOSE_SECONDS = 1.0  # Time for ranks to end by themselves
 
 _READ_BYTES = 1 << 20
-
-log = get_logger()
 
 
 @attrs.frozen
@@ -57,7 +56,7 @@ class RankPlace:
 
     host: str
     address: str
-    command: tuple[str, ...] = (sys.executable, "-m", "greenroom.engine.ranks.rank_process")
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", "greenroom.engine.ranks.rank_process")
 
     @property
     def is_local(self) -> bool:
@@ -80,6 +79,7 @@ class RankChild:
         stage: `importing`, `joining`, `loading` or `ready`.
         sized: Bytes of its weights; None until it has read their headers.
         loaded: Loaded fraction of its weights.
+        unsent: Bytes that its pipe has not taken yet.
         progressed: Time of its last known progress, and `heard` of its last sign of life.
     """
 
@@ -88,11 +88,13 @@ class RankChild:
         self.stage, self.loaded = "importing", 0.0
         self.heard = self.progressed = time.monotonic()
         self.sized: int | None = None
+        self.unsent = bytearray()
         self._progress = 0
         self._reader = FrameReader()
         self.process = subprocess.Popen(
-            place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
         )
+        os.set_blocking(self.input.fileno(), False)
 
     @property
     def output(self) -> IO[bytes]:
@@ -103,11 +105,20 @@ class RankChild:
     def name(self) -> str:
         return f"Rank {self.rank}" + ("" if self.place.is_local else f" on {self.place.host}")
 
-    def put(self, *message: Any) -> None:
+    @property
+    def input(self) -> IO[bytes]:
         assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):  # its end of output tells
-            self.process.stdin.write(frame(message))
-            self.process.stdin.flush()
+        return self.process.stdin
+
+    def put(self, *message: Any) -> None:
+        """Send a message, now or in the next waits: a stopped process takes none."""
+        self.unsent += frame(message)
+        self.send_more()
+
+    def send_more(self) -> None:
+        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # whose end of output tells
+            while self.unsent:
+                del self.unsent[: os.write(self.input.fileno(), self.unsent)]
 
     def read(self) -> list[Message] | None:
         """Return the messages that have come, without beats; None once it has ended."""
@@ -132,7 +143,7 @@ class RankChild:
         return others
 
     def end_of_process(self) -> str:
-        """Return what became of a process whose output has ended."""
+        """Return the end of a process whose output has ended, as the end of a sentence."""
         try:
             status = self.process.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -163,7 +174,6 @@ class RankGroup:
         except BaseException:
             self.kill()
             raise
-        log.info("ranks started", ranks=len(places), processes=[each.process.pid for each in self.children])
 
     @property
     def leader(self) -> RankChild:
@@ -174,7 +184,10 @@ class RankGroup:
         True if there is work, so that some rank must progress.
         """
         outputs = {child.output: child for child in self.children}
-        ready, _, _ = select.select(list(outputs), [], [], seconds)
+        unsent = {child.input: child for child in self.children if child.unsent}
+        ready, writable, _ = select.select(list(outputs), list(unsent), [], seconds)
+        for pipe in writable:
+            unsent[pipe].send_more()
         messages: list[Message] = []
         for output in ready:
             child = outputs[output]
@@ -194,12 +207,16 @@ class RankGroup:
         self._check_silence(working)
         return messages
 
+    def begin_work(self) -> None:
+        """Count the time without progress from now on."""
+        for child in self.children:
+            child.progressed = time.monotonic()
+
     def close(self) -> None:
         """End all processes, by themselves if they do."""
         for child in self.children:
             with contextlib.suppress(OSError):
-                if child.process.stdin is not None:
-                    child.process.stdin.close()
+                child.input.close()
         deadline = time.monotonic() + _CLOSE_SECONDS
         for child in self.children:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -215,10 +232,8 @@ class RankGroup:
             child.process.kill()
         for child in self.children:
             child.process.wait()
-            for pipe in (child.process.stdin, child.process.stdout):
-                with contextlib.suppress(OSError):
-                    if pipe is not None:
-                        pipe.close()
+            child.input.close()
+            child.output.close()
 
     def _check_silence(self, working: bool) -> None:
         now = time.monotonic()
@@ -228,12 +243,16 @@ class RankGroup:
                 self._lose(child, f"has been silent for {limit:.0f} s")
         if any(child.stage == "importing" for child in self.children):
             return
-        joining = [child for child in self.children if child.stage == "joining"]
-        limit = _JOIN_SECONDS if joining else SILENT_SECONDS
+        limit = SILENT_SECONDS
+        if any(child.stage != "ready" for child in self.children):
+            limit = _JOIN_SECONDS if any(child.sized is None for child in self.children) else _READ_SECONDS
         if working and now - max(child.progressed for child in self.children) > limit:
             self._lose(None, f"have made no progress for {limit:.0f} s; the link between them may be cut")
 
     def _lose(self, child: RankChild | None, what: str) -> None:
+        killed = [each for each in self.children if (each.process.poll() or 0) < 0]
+        if child is None and killed:  # the others only noticed it first
+            child, what = killed[0], killed[0].end_of_process()
         self.kill()
         name = "The ranks" if child is None else child.name
         raise ProblemError(rank_lost(self._model, f"{name} {what}"))
@@ -243,12 +262,12 @@ class RankedEngine:
     """Engine of a text model whose layers are in other processes: an `Engine` for the model's worker.
 
     Args:
-        group: Ranks that are ready.
+        group: Processes of the ranks, which are ready.
         share: The model's share of the memory account, with the weights of the ranks on this machine.
     """
 
     def __init__(self, group: RankGroup, share: Share) -> None:
-        self._group, self._share = group, share
+        self.group, self._share = group, share
         self._open: dict[str, int] = {}
         self._events: list[tuple[str, InferenceEvent]] = []
         memory = MemoryStatistics(share.weights, 0, 0, 0, None)
@@ -266,13 +285,15 @@ class RankedEngine:
             raise invalid("LoRA adapters do not work with a model over several ranks.", "adapter")
         if prepared.images:
             raise invalid("Images do not work with a model over several ranks.", "messages")
+        if not self._open:
+            self.group.begin_work()
         self._open[request.id] = prepared.choices
         # A grammar's matcher cannot be sent, so that rank 0 prepares such a request again.
-        self._group.leader.put("submit", request, prepared if prepared.matcher is None else None)
+        self.group.leader.put("submit", request, prepared if prepared.matcher is None else None)
 
     def cancel(self, request_id: str) -> None:
         if request_id in self._open:
-            self._group.leader.put("cancel", request_id)
+            self.group.leader.put("cancel", request_id)
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
         """Return the events that have come from rank 0, after a short wait for them. Raises ProblemError: a
@@ -297,16 +318,16 @@ class RankedEngine:
         """Do nothing, likewise."""
 
     def release_caches(self) -> None:
-        self._group.leader.put("release_caches")
+        self.group.leader.put("release_caches")
 
     def close(self) -> None:
         try:
-            self._group.close()
+            self.group.close()
         finally:
             self._share.close()
 
     def _receive(self, seconds: float) -> None:
-        for message in self._group.wait(seconds, working=bool(self._open)):
+        for message in self.group.wait(seconds, working=bool(self._open)):
             match message:
                 case "events", list(events), figures:
                     self._events += events
@@ -324,7 +345,7 @@ class RankedEngine:
     def _record(self, figures: EngineSnapshot) -> None:
         """Keep rank 0's figures, with the memory of all ranks: caches divide as the layers do."""
         of_leader = figures.memory
-        running, cached = (round(each / self._group.share) for each in (of_leader.running, of_leader.cached))
+        running, cached = (round(each / self.group.share) for each in (of_leader.running, of_leader.cached))
         self._share.charge_running(running)
         self._share.charge_cached(cached)
         memory = attrs.evolve(of_leader, weights=self._share.weights, running=running, cached=cached)
@@ -339,29 +360,30 @@ def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
             rank is lost.
         LoadAbandonedError: The load was abandoned.
     """
-    settings = load.settings
-    if (reason := _refusal(load, settings.of_model(model).adapter is not None)) is not None:
+    group = start_ranks(load, model, local_places(ranks))
+    share = Share(load.account)
+    try:
+        load_ranks(group, load, share)
+    except BaseException:
+        group.kill()
+        share.close()
+        raise
+    return RankedEngine(group, share)
+
+
+def start_ranks(load: ModelLoad, model: str, places: Sequence[RankPlace]) -> RankGroup:
+    """Start the processes of a model. Raises ProblemError: a setting does not work with ranks."""
+    if (reason := _refusal(load, load.settings.of_model(model).adapter is not None)) is not None:
         raise ProblemError(load_failed(model, reason))
     start = {
         "model": model,
         "backend": "ring",
         "folder": str(load.folder),
-        "settings": settings,
+        "settings": load.settings,
         "record": load.record,
         "split": None,
     }
-    share = Share(load.account)
-    try:
-        group = RankGroup(model, local_places(ranks), start)
-        try:
-            _load(group, load, share)
-        except BaseException:
-            group.kill()
-            raise
-    except BaseException:
-        share.close()
-        raise
-    return RankedEngine(group, share)
+    return RankGroup(model, places, start)
 
 
 def _refusal(load: ModelLoad, has_adapter: bool) -> str | None:
@@ -380,7 +402,13 @@ def _refusal(load: ModelLoad, has_adapter: bool) -> str | None:
     return f"the setting {found[0]} does not work with the setting ranks" if found else None
 
 
-def _load(group: RankGroup, load: ModelLoad, share: Share) -> None:
+def load_ranks(group: RankGroup, load: ModelLoad, share: Share) -> None:
+    """Wait until all ranks are ready; their weights are charged to `share` before they are read.
+
+    Raises:
+        ProblemError: The weights do not fit, the model cannot be loaded, or a rank is lost.
+        LoadAbandonedError: The load was abandoned.
+    """
     charged = False
     while any(child.stage != "ready" for child in group.children):
         group.wait(0.05, working=True)

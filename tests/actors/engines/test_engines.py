@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,10 +21,10 @@ from greenroom.engine.adapters.adapter import Adapter
 from greenroom.engine.catalog.model_files import fingerprint
 from greenroom.engine.loading import devices
 from greenroom.engine.text.text_engine import TextEngine
-from greenroom.schemas.events.events import Failed, Finished
+from greenroom.schemas.events.events import Failed, Finished, TextDelta
 from greenroom.schemas.models.capabilities import ProbedCapabilities
-from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import answer
+from greenroom.schemas.settings.settings import ModelSettings, Settings
+from greenroom.tests.support.actors.actor_systems import answer, generate, until
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 
@@ -121,3 +124,42 @@ def listed_as_probed(engines: Engines) -> list[bool]:
     assert isinstance(listed, tuple)
     records = (described[0].record, listed[0].record)
     return [known is not None and known.probed is not None for known in records]
+
+
+@pytest.mark.deep
+async def test_a_lost_rank_fails_the_requests_of_its_model_alone(tiny_model: TinyModel) -> None:
+    folders = [tiny_model("qwen3"), tiny_model("llama")]
+    tables = ((folders[0].name, ModelSettings(ranks=2)),)
+    settings = Settings(models=tuple(map(str, folders)), model_settings=tables, shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        _, whole = await answer(system.pool, folders[1].name)
+        before = rank_processes()
+        with (
+            generate(system.pool, folders[0].name, "lost", max_tokens=4000) as lost,
+            generate(system.pool, folders[1].name, "other", max_tokens=200) as other,
+        ):
+            await until(lost, TextDelta)
+            await until(other, TextDelta)
+            started = rank_processes() - before
+            assert len(started) == 2
+            os.kill(max(started), signal.SIGSTOP)
+            failed = [event async for event in lost][-1]
+            assert isinstance(failed, Failed)
+            assert failed.problem.code == "model_crashed"
+            assert "silent" in failed.problem.detail
+            assert isinstance([event async for event in other][-1], Finished)
+        text, again = await answer(system.pool, folders[0].name)
+        assert isinstance(whole, Finished)
+        assert isinstance(again, Finished)
+        assert text
+    assert rank_processes() == before
+
+
+def rank_processes() -> set[int]:
+    """Return the ranks that run on this machine; on Linux alone."""
+    found = set[int]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            if b"rank_process" in (process / "cmdline").read_bytes():
+                found.add(int(process.name))
+    return found

@@ -112,6 +112,7 @@ SHOWN_FOR_A_MODEL_BY = {
     "tool_parser": "test_the_operators_parser_of_calls_goes_before_the_records",
     "thinking_parser": "test_the_operators_parser_of_thoughts_goes_before_the_records",
     "chat_template": "test_a_models_own_chat_template_can_be_replaced",
+    "ranks": "test_a_lost_rank_fails_the_requests_of_its_model_alone",
     "system_prompt": "test_a_models_own_system_prompt_goes_before_everybodys",
     "vision": "test_with_vision_off_the_text_half_alone_is_loaded",
     "max_context": "test_a_models_tables_hold_for_it_alone",
