@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.ranks.ranked_engine import (
-    RankedEngine,
     RankGroup,
     load_ranks,
     local_places,
@@ -24,58 +22,18 @@ from greenroom.engine.ranks.ranked_engine import (
 )
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad
-from greenroom.schemas.events.events import InferenceEvent, TextDelta
-from greenroom.schemas.messages.requests import InferenceRequest, JsonSchemaFormat, RawInput
-from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.events.events import TextDelta
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import ModelSettings, Settings
-from greenroom.tests.support.engines.text_engines import finished, loaded, opened
-
-PROMPT = tuple(range(20, 90))
-GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
-
-
-@contextmanager
-def ranked(folder: Path, ranks: int, **load: Any) -> Iterator[RankedEngine]:
-    engine = open_ranked_engine(ModelLoad(folder, detect(folder), Settings(), **load), "tiny", ranks)
-    try:
-        yield engine
-    finally:
-        engine.close()
-        assert all(child.process.returncode is not None for child in engine.group.children)
-
-
-def submit(engine: Any, folder: Path, name: str, **fields: Any) -> None:
-    overrides = fields.pop("overrides", GREEDY)
-    request = InferenceRequest(name, ModelKey("tiny"), RawInput(PROMPT), overrides, **fields)
-    engine.submit(request, loaded(folder)[1].prepare_input(request))
-
-
-def run(engine: Any) -> dict[str, list[InferenceEvent]]:
-    found: dict[str, list[InferenceEvent]] = {}
-    while engine.has_work:
-        for name, event in engine.step():
-            found.setdefault(name, []).append(event)
-    return found
-
-
-def requests(engine: Any, folder: Path) -> list[Any]:
-    """Answer eight requests of all kinds; return their tokens, log-probabilities and JSON."""
-    schema = {"type": "object", "properties": {"a": {"enum": ["b", "c"]}}, "required": ["a"]}
-    written = JsonSchemaFormat(schema)
-    for index in range(5):
-        seeded = {"temperature": 1.0, "seed": index, "max_tokens": 8}
-        submit(engine, folder, f"s{index}", overrides=seeded if index % 2 else GREEDY)
-    submit(engine, folder, "json", response_format=written, overrides={**GREEDY, "max_tokens": 40})
-    submit(engine, folder, "scored", overrides={**GREEDY, "logprobs": True, "top_logprobs": 2})
-    submit(engine, folder, "cancelled", overrides={**GREEDY, "max_tokens": 4000})
-    engine.cancel("cancelled")
-    found = run(engine)
-    ends = {name: finished(events) for name, events in found.items()}
-    assert ends["cancelled"].reason == "cancelled"
-    scored = [each.logprobs for each in found["scored"] if isinstance(each, TextDelta)]
-    texts = "".join(each.text for each in found["json"] if isinstance(each, TextDelta))
-    return [[ends[name].tokens for name in sorted(ends) if name != "cancelled"], scored, texts]
+from greenroom.tests.support.engines.ranked_engines import (
+    GREEDY,
+    ranked,
+    requests,
+    run,
+    step_for_ever,
+    submit,
+)
+from greenroom.tests.support.engines.text_engines import opened
 
 
 def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
@@ -127,11 +85,6 @@ def test_a_rank_lost_while_it_loads_ends_the_group_within_five_seconds(
     assert time.monotonic() - lost_at < 5
     assert caught.value.problem.code == "model_crashed"
     assert all(child.process.returncode is not None for child in group.children)
-
-
-def step_for_ever(engine: RankedEngine) -> None:
-    while True:
-        engine.step() if engine.has_work else engine.work_idly()
 
 
 @pytest.mark.deep

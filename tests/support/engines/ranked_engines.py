@@ -1,0 +1,68 @@
+"""Engines over ranks, and requests of all kinds to them and to an engine in one process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.ranks.ranked_engine import RankedEngine, open_ranked_engine
+from greenroom.engine.resources.residence import ModelLoad
+from greenroom.schemas.events.events import InferenceEvent, TextDelta
+from greenroom.schemas.messages.requests import InferenceRequest, JsonSchemaFormat, RawInput
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.engines.text_engines import finished, loaded
+
+PROMPT = tuple(range(20, 90))
+GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
+
+
+@contextmanager
+def ranked(folder: Path, ranks: int, **load: Any) -> Iterator[RankedEngine]:
+    engine = open_ranked_engine(ModelLoad(folder, detect(folder), Settings(), **load), "tiny", ranks)
+    try:
+        yield engine
+    finally:
+        engine.close()
+        assert all(child.process.returncode is not None for child in engine.group.children)
+
+
+def submit(engine: Any, folder: Path, name: str, **fields: Any) -> None:
+    overrides = fields.pop("overrides", GREEDY)
+    request = InferenceRequest(name, ModelKey("tiny"), RawInput(PROMPT), overrides, **fields)
+    engine.submit(request, loaded(folder)[1].prepare_input(request))
+
+
+def run(engine: Any) -> dict[str, list[InferenceEvent]]:
+    found: dict[str, list[InferenceEvent]] = {}
+    while engine.has_work:
+        for name, event in engine.step():
+            found.setdefault(name, []).append(event)
+    return found
+
+
+def requests(engine: Any, folder: Path) -> list[Any]:
+    """Answer eight requests of all kinds; return their tokens, log-probabilities and JSON."""
+    schema = {"type": "object", "properties": {"a": {"enum": ["b", "c"]}}, "required": ["a"]}
+    written = JsonSchemaFormat(schema)
+    for index in range(5):
+        seeded = {"temperature": 1.0, "seed": index, "max_tokens": 8}
+        submit(engine, folder, f"s{index}", overrides=seeded if index % 2 else GREEDY)
+    submit(engine, folder, "json", response_format=written, overrides={**GREEDY, "max_tokens": 40})
+    submit(engine, folder, "scored", overrides={**GREEDY, "logprobs": True, "top_logprobs": 2})
+    submit(engine, folder, "cancelled", overrides={**GREEDY, "max_tokens": 4000})
+    engine.cancel("cancelled")
+    found = run(engine)
+    ends = {name: finished(events) for name, events in found.items()}
+    assert ends["cancelled"].reason == "cancelled"
+    scored = [each.logprobs for each in found["scored"] if isinstance(each, TextDelta)]
+    texts = "".join(each.text for each in found["json"] if isinstance(each, TextDelta))
+    return [[ends[name].tokens for name in sorted(ends) if name != "cancelled"], scored, texts]
+
+
+def step_for_ever(engine: RankedEngine) -> None:
+    while True:
+        engine.step() if engine.has_work else engine.work_idly()
