@@ -51,7 +51,8 @@ def namespaces(count: int) -> Iterator[tuple[RankPlace, ...]]:
             for index, name in enumerate(names)
         )
     finally:
-        for line in (*(f"ip netns del {name}" for name in names), f"ip link del {BRIDGE}"):
+        links = [f"ip link del {BRIDGE}{index}" for index in range(count)]  # a namespace's own go later
+        for line in (*links, *(f"ip netns del {name}" for name in names), f"ip link del {BRIDGE}"):
             subprocess.run(line.split(), capture_output=True, check=False)
 
 
