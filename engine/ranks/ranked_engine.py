@@ -39,6 +39,8 @@ _READ_SECONDS = 4.0  # Time without progress while weights are read
 
 _WAIT_SECONDS = 0.01  # Longest wait of a step, after which the engine's worker looks for commands
 
+_PROGRESS_SECONDS = 0.2  # Longest time between two looks whether a load was abandoned
+
 _CLOSE_SECONDS = 1.0  # Time for ranks to end by themselves
 
 _READ_BYTES = 1 << 20
@@ -411,7 +413,7 @@ def load_ranks(group: RankGroup, load: ModelLoad, share: Share) -> None:
     """
     charged = False
     while any(child.stage != "ready" for child in group.children):
-        group.wait(0.05, working=True)
+        group.wait(_PROGRESS_SECONDS, working=True)
         if load.is_abandoned():
             raise LoadAbandonedError
         sizes = [child.sized for child in group.children]

@@ -156,10 +156,11 @@ async def test_a_lost_rank_fails_the_requests_of_its_model_alone(tiny_model: Tin
 
 
 def rank_processes() -> set[int]:
-    """Return the ranks that run on this machine; on Linux alone."""
+    """Return the ranks that this process has started; on Linux alone."""
     found = set[int]()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended meanwhile
-            if b"rank_process" in (process / "cmdline").read_bytes():
+            parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) == os.getpid() and b"rank_process" in (process / "cmdline").read_bytes():
                 found.add(int(process.name))
     return found

@@ -60,7 +60,11 @@ def requests(engine: Any, folder: Path) -> list[Any]:
     assert ends["cancelled"].reason == "cancelled"
     scored = [each.logprobs for each in found["scored"] if isinstance(each, TextDelta)]
     texts = "".join(each.text for each in found["json"] if isinstance(each, TextDelta))
-    return [[ends[name].tokens for name in sorted(ends) if name != "cancelled"], scored, texts]
+    submit(engine, folder, "again")
+    again = finished(run(engine)["again"])
+    assert again.usage.cached
+    tokens = [ends[name].tokens for name in sorted(ends) if name != "cancelled"]
+    return [tokens, scored, texts, again.tokens, again.usage.cached]
 
 
 def step_for_ever(engine: RankedEngine) -> None:
