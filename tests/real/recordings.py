@@ -1,4 +1,4 @@
-"""Packages of Debian: recordings of pocketsphinx-testdata (LibriVox, in the public domain), and OpenBLAS."""
+"""Packages of Debian: recordings of speech, and OpenBLAS."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ from greenroom.tests.support.media.recordings import RATE, Sound
 PACKAGE = "pocketsphinx-testdata"
 FOLDER = "librivox"
 """Folder of the recordings in the cache."""
+FRENCH_PACKAGE = "asterisk-core-sounds-fr-wav"
+FRENCH = "french"
+"""Folder of a sentence in French, spoken by a person for telephones."""
 OPENBLAS = "openblas"
 SENTENCES = {
     "0870": "and mister john dashwood had then leisure to consider how much there might be prudently in his "
@@ -35,6 +38,7 @@ _SHA256 = {
     "0920": "40882414ef4cc51f3ff7a63bad0c8c87e7f595ffeb8209fbf756c8ebc5c28a59",
     "0930": "954adbf0b56ac8a148cbe77b39ca18d76b5f2a1e1f405565bd786ce3e68a68b7",
 }
+_FRENCH_SHA256 = "309b043d9702fb4c8f1d32c149b8ed96dfe53d34b8afa6644878515237aa2bde"
 
 
 def fetch_recordings(cache: Path) -> None:
@@ -51,6 +55,16 @@ def fetch_recordings(cache: Path) -> None:
             (sound,) = (folder / "files").rglob(f"*64kb-{name}.wav")
             check(sound, sha256).rename(found / f"{name}.wav")
         found.rename(cache / FOLDER)
+
+
+def fetch_french(cache: Path) -> None:
+    """Write one of Asterisk's announcements in French into the cache; raises as `fetch_recordings` does."""
+    with unpacked([FRENCH_PACKAGE], cache) as folder:
+        found = folder / "found"
+        found.mkdir()
+        (sound,) = (folder / "files").rglob("tt-allbusy.wav")
+        check(sound, _FRENCH_SHA256).rename(found / "busy.wav")
+        found.rename(cache / FRENCH)
 
 
 def fetch_openblas(cache: Path) -> None:

@@ -10,7 +10,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
+
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 LAYERS = """
 import json, sys
@@ -70,3 +73,34 @@ def test_doctor_names_it(with_openblas: dict[str, str]) -> None:
     command = [sys.executable, "-m", "greenroom.engine.loading.examine_machine", "cpu"]
     run = subprocess.run(command, env=with_openblas, capture_output=True, text=True, check=True)
     assert json.loads(run.stdout)["device"] == "cpu with OpenBLAS"
+
+
+SIZES = """
+import json, sys
+from pathlib import Path
+from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.loading.load_size import load_size
+from greenroom.schemas.settings.settings import Settings
+
+folder = Path(sys.argv[1])
+print(json.dumps([
+    load_size(folder, detect(folder), Settings(device=device, dtype=dtype)).working
+    for dtype in ("bfloat16", "float32") for device in ("cpu", "gpu")
+]))
+"""
+
+
+def test_the_largest_matrix_as_it_is_unpacked_is_part_of_a_loads_size(
+    with_openblas: dict[str, str], tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(tiny_model("qwen3"), tmp_path / "model"))
+    (weights,) = folder.glob("*.safetensors")
+    halves = {name: array.astype(mx.bfloat16) for name, array in mx.load(str(weights)).items()}
+    mx.save_safetensors(str(weights), halves)
+    run = subprocess.run(
+        [sys.executable, "-c", SIZES, folder], env=with_openblas, capture_output=True, text=True, check=True
+    )
+    half, half_on_gpu, whole, whole_on_gpu = json.loads(run.stdout)
+    largest = max(array.size for name, array in halves.items() if array.ndim == 2 and "embed" not in name)
+    assert half - half_on_gpu == 4 * largest
+    assert whole == whole_on_gpu
