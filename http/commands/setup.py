@@ -129,9 +129,8 @@ def choose_model(local: LocalModels, settings: Settings) -> str | None:
     offered = [model for model in models if model.hub_id in sizes or model.hub_id not in missing]
     if not offered:
         return None
-    say(
-        f"No model is named yet. Here models may have {size_text(limit)} of memory on the {machine.device}:\n"
-    )
+    device = machine.device.replace("cpu", "CPU")
+    say(f"No model is named yet. Here models may have {size_text(limit)} of memory on the {device}:\n")
     width = max(len(model.hub_id) for model in offered)
     for key, model in zip(_KEYS, offered, strict=False):
         cost = _cost(sizes[model.hub_id], rate) if model.hub_id in sizes else "is on this machine"

@@ -39,6 +39,7 @@ def test_a_report_has_the_device_the_versions_and_the_figures_of_each_part(tmp_p
     assert said == ["Figures ...", "Faithfulness ...", "Attack ..."]
     assert f"| mlx | {version('mlx')} |" in report
     assert "| device | cpu |" in report
+    assert "| GPU | none: all of this is the CPU's, with" in report
     assert re.search(r"^\| commit \| \S+ \|$", report, re.M)
     assert "| qwen3 | 20 | 0 | 0 |  |" in report
     assert " attacks in 1 s, " in report

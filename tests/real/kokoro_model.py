@@ -141,7 +141,8 @@ def _tensor(parts: _Parts) -> Array:
     dtype = _TYPES[parts[2][0]]
     if 5 not in parts:
         return np.frombuffer(b"".join(parts.get(9) or parts[4]), dtype).reshape(shape)
-    (packed,), numbers, place = parts[5], [], 0
+    (packed,), place = parts[5], 0
+    numbers: list[int] = []
     while place < len(packed):
         number, place = _varint(packed, place)
         numbers.append(number)
@@ -215,8 +216,8 @@ def kokoro_weights(file: _Onnx) -> Weights:
         ):
             weights[own] = file.value(name)
         elif "embedding" in name and name.endswith("_quantized"):
-            scale = file.value(name.replace("_quantized", "_scale"))
-            weights[own.removesuffix("_quantized")] = file.value(name).astype(np.float32) * scale
+            step = file.value(name.replace("_quantized", "_scale"))
+            weights[own.removesuffix("_quantized")] = file.value(name).astype(np.float32) * step
     return weights
 
 
