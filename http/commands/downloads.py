@@ -44,7 +44,8 @@ def fetch_missing(local: LocalModels, settings: Settings) -> None:
 
     def tell(download: Download) -> None:
         if console:
-            click.echo(sentence(download), err=True)
+            # Not by click, which writes past the bar, in the middle of its line.
+            sys.stderr.write(f"{sentence(download)}\n")
         else:
             log.info("downloading", **_fields(download))
 

@@ -309,7 +309,7 @@ def pull_command(local: LocalModels, settings: Settings, model: str, url: str | 
     configure_command_logging(settings.log_level)
 
     def tell(download: Download) -> None:
-        click.echo(sentence(download), err=True)
+        sys.stderr.write(f"{sentence(download)}\n")  # not by click: see `fetch_missing`
 
     display = download_bar() if sys.stderr.isatty() else nullcontext(DownloadLines().show)
     server = find_server(url, settings)
