@@ -127,29 +127,30 @@ def import_architecture(architecture: str, model: str) -> tuple[str, ModuleType]
 
 
 _ENGLISH = ("misaki", "num2words", "spacy", "en_core_web_sm", "phonemizer", "espeakng_loader")
-_ESPEAK = ("misaki", "phonemizer", "espeakng_loader")
+# Not misaki's extra for English, which brings PyTorch: 5.8 GB on Linux.
+_ESPEAK = (("misaki", "phonemizer", "espeakng_loader"), "misaki phonemizer-fork espeakng-loader")
 _FAVORITE = "af_heart"
 _SPACY_MODEL = "en_core_web_sm"
 
 
 @attrs.frozen
 class _Language:
-    """The phonemizer of one language. `extra`: the extra of `misaki` that installs them."""
+    """The phonemizer of one language. `packages`: what pip installs for it."""
 
     modules: tuple[str, ...]
-    extra: str = "en"
+    packages: str = '"misaki[en]"'
 
 
 _LANGUAGES: Mapping[str, _Language] = {
     "a": _Language(_ENGLISH),
     "b": _Language(_ENGLISH),
-    "e": _Language(_ESPEAK),
-    "f": _Language(_ESPEAK),
-    "h": _Language(_ESPEAK),
-    "i": _Language(_ESPEAK),
-    "p": _Language(_ESPEAK),
-    "j": _Language(("misaki", "pyopenjtalk"), "ja"),
-    "z": _Language(("misaki", "jieba", "pypinyin", "cn2an"), "zh"),
+    "e": _Language(*_ESPEAK),
+    "f": _Language(*_ESPEAK),
+    "h": _Language(*_ESPEAK),
+    "i": _Language(*_ESPEAK),
+    "p": _Language(*_ESPEAK),
+    "j": _Language(("misaki", "pyopenjtalk"), '"misaki[ja]"'),
+    "z": _Language(("misaki", "jieba", "pypinyin", "cn2an"), '"misaki[zh]"'),
 }
 """Languages by the library's code, which is also the first letter of a voice's name."""
 
@@ -195,10 +196,10 @@ def _check_libraries(model: str, language: _Language) -> None:
     absent = next((name for name in language.modules if importlib.util.find_spec(name) is None), None)
     if absent is None:
         return
-    install = f'pip install "misaki[{language.extra}]" (Python 3.12 or older)'
+    install = f"pip install {language.packages}"
     if _SPACY_MODEL in language.modules:
         install += f" && python -m spacy download {_SPACY_MODEL}"
-    raise ProblemError(library_missing(model, absent, install))
+    raise ProblemError(library_missing(model, absent, f"{install} (Python 3.12 or older)"))
 
 
 def kokoro_voice(language: str, voices: tuple[str, ...]) -> str:

@@ -105,7 +105,12 @@ def test_a_missing_library_is_named_with_the_line_that_installs_it(tmp_path: Pat
     (folder / "voices").mkdir()
     (folder / "voices" / "af_heart.safetensors").touch()
     adapter = open_adapter(folder)
-    for language, line in (("en", 'pip install "misaki[en]"'), ("ja", 'pip install "misaki[ja]"')):
+    lines = {
+        "en": 'pip install "misaki[en]" && python -m spacy download en_core_web_sm (Python 3.12 or older)',
+        "es": "pip install misaki phonemizer-fork espeakng-loader (Python 3.12 or older)",
+        "ja": 'pip install "misaki[ja]" (Python 3.12 or older)',
+    }
+    for language, line in lines.items():
         with pytest.raises(ProblemError) as caught:
             adapter.prepare_input(spoken("Hello.", language=language))
         assert (caught.value.problem.status, caught.value.problem.code) == (501, "library_missing")
