@@ -79,7 +79,7 @@ def test_doctor_names_it(with_openblas: dict[str, str]) -> None:
 SIZES = """
 import json, sys
 from pathlib import Path
-from greenroom.engine.catalog.kinds import detect
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import load_size
 from greenroom.schemas.settings.settings import Settings
 
