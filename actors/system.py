@@ -23,8 +23,7 @@ from greenroom.actors.engines.residences import ProbedModels
 from greenroom.actors.pool.pool import Pool
 from greenroom.actors.records.audit import AuditBook, AuditWriter
 from greenroom.actors.records.tracing import follow_program
-from greenroom.actors.remotes.list_watch import watch_remotes
-from greenroom.actors.remotes.remote_servers import RemoteServers
+from greenroom.actors.remotes.remote_servers import RemoteServers, watch_remotes
 from greenroom.actors.requests.probing import Probing
 from greenroom.actors.requests.prompt_queries import reload_models
 from greenroom.actors.responses.responses import Responses

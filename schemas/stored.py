@@ -159,6 +159,7 @@ class AuditRow:
         prompt_tokens, cached_tokens, generated_tokens: Sums over its prompts; None if unknown.
         error: Code of its problem; empty if it had none.
         background: True if it went on after its response.
+        chosen: Reasons for which its model was chosen among those of a route; empty without one.
         body: Beginning of its body; empty unless the operator lets the audit keep content.
         answer: Beginning of the raw answer; likewise.
     """
@@ -181,6 +182,7 @@ class AuditRow:
     error: str = ""
     background: bool = False
     backend: str = "local"
+    chosen: str = ""
     body: str = attrs.field(default="", repr=False)
     answer: str = attrs.field(default="", repr=False)
 

@@ -61,9 +61,11 @@ class RunningRequest:
         if event.timing is not None:
             timing = attrs.evolve(event.timing, queued=event.timing.queued + self.queued)
             event = attrs.evolve(event, timing=timing)
-        if event.explanation is not None:
-            waits = event.explanation.waits.plus(self.waits)
-            event = attrs.evolve(event, explanation=attrs.evolve(event.explanation, waits=waits))
+        chosen = self.request.chosen
+        if event.explanation is not None or chosen:  # a remote's answer has none
+            told = event.explanation or Explanation()
+            told = attrs.evolve(told, waits=told.waits.plus(self.waits), chosen=chosen)
+            event = attrs.evolve(event, explanation=told)
         return event
 
     def told(self, event: Finished | Failed) -> Finished | Failed:
@@ -129,6 +131,8 @@ class RunningRequest:
         fields["seconds"] = round(time.monotonic() - self.started, 4)
         if self.explanation is not None:
             fields |= self.explanation.log_fields()
+        if self.request.chosen:
+            fields["chosen"] = self.request.chosen
         return fields
 
     def log_end(self, log: Any) -> None:
@@ -271,7 +275,8 @@ class RequestRecords:
     def end(self, running: RunningRequest, ended: RequestEnded, backend: str = "") -> None:
         """Record the end of a request that an engine, or a remote of that name, was asked to answer."""
         if self._audit is not None:
-            self._audit.release(running.request_id, ended, backend=backend)
+            chosen = running.request.chosen
+            self._audit.release(running.request_id, ended, backend=backend, chosen=chosen)
         self.settle(running, ended.usage.prompt + ended.usage.generated)
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}

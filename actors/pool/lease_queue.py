@@ -211,6 +211,7 @@ class NameFound:
         replaceable: True if the name means another model, should this one not load.
         adapter: LoRA adapter that the request applies; None for none.
         is_route: True if another may also answer where this one has failed before its first token.
+        chosen: Reasons for which it was chosen among the models of a route; empty without one.
     """
 
     key: ModelKey
@@ -219,6 +220,7 @@ class NameFound:
     replaceable: bool
     adapter: AppliedAdapter | None = None
     is_route: bool = False
+    chosen: str = ""
 
 
 class Lease:

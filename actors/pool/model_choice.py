@@ -40,11 +40,12 @@ class Routes:
         decision = decide([self._candidate(model, now) for model in found.candidates], wish)
         if not decision.order:
             return _may_not_leave(found.route or "", decision.text)
-        model, reason = decision.order[0]
+        model, _ = decision.order[0]
         if isinstance(message, Acquire):
             names = {"route": found.route, "model": model}
-            self._log.info("routed", request_id=message.request_id, **names, reason=reason, all=decision.text)
-        return attrs.evolve(found, model=model, replaceable=len(decision.order) > 1)
+            self._log.info("routed", request_id=message.request_id, **names, chosen=decision.text)
+        is_first_of_many = len(decision.order) > 1
+        return attrs.evolve(found, model=model, replaceable=is_first_of_many, chosen=decision.text)
 
     def _candidate(self, model: str, now: float) -> Candidate:
         if self._remotes.place(model) is not None:

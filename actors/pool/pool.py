@@ -237,9 +237,9 @@ class Pool:
             reply.fail(may_not_download(found.model))
             return
         key = ModelKey(found.model)
-        if found.profile is not None or found.replaceable or found.adapter is not None:
+        if found.profile is not None or found.replaceable or found.adapter is not None or found.chosen:
             meaning = found.profile, found.defaults, found.replaceable, found.adapter
-            reply.send(NameFound(key, *meaning, is_route=found.route is not None))
+            reply.send(NameFound(key, *meaning, found.route is not None, found.chosen))
         match message:
             case UnloadModel():
                 self._models.unload(key, reply, message)

@@ -116,15 +116,18 @@ class AuditBook:
         error: str = "",
         cancelled: bool = False,
         backend: str = "",
+        chosen: str = "",
     ) -> None:
         """Record that a model or a run has ended its part. `error`: code of a run's problem; empty if it had
-        none; `cancelled`: True if a run was cancelled; `backend`: name of its remote, if any.
+        none; `cancelled`: True if a run was cancelled; `backend`: name of its remote, if any; `chosen`: why a
+        route chose its model.
         """
         if (found := self._find(request_id)) is not None:
             found.halves -= 1
             found.was_cancelled |= cancelled
             if ended is not None:
-                found.row = attrs.evolve(_added(found.row, ended), backend=backend or found.row.backend)
+                told = {"backend": backend or found.row.backend, "chosen": chosen}
+                found.row = attrs.evolve(_added(found.row, ended), **told)
             if error and not found.row.error:
                 found.row = attrs.evolve(found.row, error=_bounded(error))
             self._complete(found)

@@ -21,80 +21,80 @@ from greenroom.schemas.messages.requests import (
     SpeechInput,
     TranscriptionInput,
 )
+from greenroom.schemas.settings.remotes import Remote
 
 MAX_DIMENSIONS = 65_536
 _HEADER = 4_096
 
 
-def embedding_call(asked: EmbeddingInput, model: str, api: str) -> wire.Call:
-    """Return the call that embeds texts."""
+def embedding_call(_: InferenceRequest, asked: EmbeddingInput, model: str, remote: Remote) -> wire.Call:
+    is_own = remote.api == "greenroom"
     own = {
         "input_type": asked.input_type,
         "instruction": asked.instruction,
         "truncate": asked.truncate or None,
     }
-    if api != "greenroom" and any(own.values()):
-        raise wire.unsupported("`input_type`, `instruction` or `truncate`", api)
-    texts = [text if isinstance(text, str) else list(text) for text in asked.texts]
-    encoding = "base64" if api == "greenroom" else "float"
+    if not is_own and any(own.values()):
+        raise wire.unsupported("`input_type`, `instruction` or `truncate`", remote.api)
+    encoding = {"encoding_format": "base64" if is_own else "float", "dimensions": asked.dimensions}
+    body = {"model": model, "input": asked.texts, **encoding, **own}
+    return wire.Call("/embeddings", _given(body), VectorReader(len(asked.texts)))
+
+
+def score_call(_: InferenceRequest, asked: ScoreInput, model: str, remote: Remote) -> wire.Call:
+    """Return the call that scores documents: one query's as a ranking, others as pairs."""
+    queries, documents = ([pair[side] for pair in asked.pairs] for side in (0, 1))
+    body: dict[str, Any] = {"model": model, "instruction": asked.instruction or None}
+    if len(set(queries)) == 1:
+        body |= {"query": queries[0], "documents": documents, "max_tokens_per_doc": asked.document_tokens}
+        body["truncation"] = None if asked.truncate else False
+        return wire.Call("/rerank", _given(body), ScoreReader(len(documents)))
+    body |= {"text_1": queries, "text_2": documents}
+    return wire.Call("/score", _given(body), ScoreReader(len(documents)))
+
+
+def speech_call(_: InferenceRequest, asked: SpeechInput, model: str, remote: Remote) -> wire.Call:
+    is_own = remote.api == "greenroom"
+    voice = None if asked.reference is None else wire.encoded(Path(asked.reference).read_bytes())
+    own = {"language": asked.language, "ref_text": asked.reference_text, "ref_audio": voice}
+    if not is_own and any(own.values()):
+        raise wire.unsupported("A language, or a voice to imitate,", remote.api)
     body = {
         "model": model,
-        "input": texts,
-        "encoding_format": encoding,
-        "dimensions": asked.dimensions,
+        "input": asked.text,
+        "voice": asked.voice or (None if is_own else "alloy"),
+        "response_format": "wav",
+        "speed": None if asked.speed == 1.0 else asked.speed,
+        "instructions": asked.instructions or None,
         **own,
     }
-    given = {name: value for name, value in body.items() if value is not None}
-    return wire.Call("/embeddings", given, VectorReader(len(texts)))
+    return wire.Call("/audio/speech", _given(body), SpeechReader(), is_binary=True)
 
 
-def score_call(asked: ScoreInput, model: str) -> wire.Call:
-    """Return the call that scores documents: one query's as a ranking, others as pairs."""
-    queries = {query for query, _ in asked.pairs}
-    documents = [document for _, document in asked.pairs]
-    own = {"instruction": asked.instruction} if asked.instruction else {}
-    if len(queries) == 1:
-        body: dict[str, Any] = {"model": model, "query": next(iter(queries)), "documents": documents, **own}
-        if asked.document_tokens is not None:
-            body["max_tokens_per_doc"] = asked.document_tokens
-        if not asked.truncate:
-            body["truncation"] = False
-        return wire.Call("/rerank", body, ScoreReader(len(documents)))
-    firsts = [query for query, _ in asked.pairs]
-    body = {"model": model, "text_1": firsts, "text_2": documents, **own}
-    return wire.Call("/score", body, ScoreReader(len(documents)))
-
-
-def speech_call(asked: SpeechInput, model: str, api: str) -> wire.Call:
-    """Return the call that speaks a text."""
-    own: dict[str, Any] = {"language": asked.language, "ref_text": asked.reference_text}
-    if asked.reference is not None:
-        own["ref_audio"] = base64.b64encode(Path(asked.reference).read_bytes()).decode()
-    if api != "greenroom" and any(own.values()):
-        raise wire.unsupported("A language, or a voice to imitate,", api)
-    voice = asked.voice or (None if api == "greenroom" else "alloy")
-    body = {"model": model, "input": asked.text, "voice": voice, "response_format": "wav", **own}
-    if asked.speed != 1.0:
-        body["speed"] = asked.speed
-    if asked.instructions:
-        body["instructions"] = asked.instructions
-    given = {name: value for name, value in body.items() if value is not None}
-    return wire.Call("/audio/speech", given, SpeechReader(), is_binary=True)
-
-
-def transcription_call(request: InferenceRequest, asked: TranscriptionInput, model: str) -> wire.Call:
-    """Return the call that transcribes a recording."""
-    fields: dict[str, Any] = {"model": model, "response_format": "verbose_json"}
+def transcription_call(
+    request: InferenceRequest, asked: TranscriptionInput, model: str, remote: Remote
+) -> wire.Call:
     given = {"language": asked.language, "prompt": asked.prompt or None, "temperature": asked.temperature}
-    fields |= {
-        name: str(value)
-        for name, value in {**given, **wire.parameters_of(request)}.items()
-        if value is not None
-    }
+    given |= wire.parameters_of(request)
+    fields: dict[str, Any] = {"model": model, "response_format": "verbose_json"}
+    fields |= {name: str(value) for name, value in _given(given).items()}
     if asked.word_timestamps:
         fields["timestamp_granularities[]"] = ["word", "segment"]
     path = "/audio/translations" if asked.task == "translate" else "/audio/transcriptions"
     return wire.Call(path, fields, TranscriptReader(), file=asked.file)
+
+
+def _given(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
+
+
+def _entries(found: Any, count: int) -> Iterator[tuple[int, JsonObject]]:
+    """Yield the entries of a list with their places. Raises BrokenAnswer: It has not one for each text."""
+    entries = wire.items_of(found)
+    places = [each.get("index", at) for at, each in enumerate(entries)]
+    if len(places) != count or {wire.index_of(place, count) for place in places} != {*range(count)}:
+        raise wire.BrokenAnswer("a list that has not one entry for each text")
+    return zip(places, entries, strict=True)
 
 
 class VectorReader(wire.Reader):
@@ -104,36 +104,28 @@ class VectorReader(wire.Reader):
         texts: Number of texts.
     """
 
+    most = 128 * 1024 * 1024
+
     def __init__(self, texts: int) -> None:
         self._texts = texts
 
     def whole(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        wire.raise_reported(data)
-        found = wire.items_of(data.get("data"))
-        places = [wire.index_of(each.get("index", at), self._texts) for at, each in enumerate(found)]
-        if sorted(places) != list(range(self._texts)):
-            raise wire.BrokenAnswer("a list that has not one vector for each text")
-        for place, each in zip(places, found, strict=True):
+        for place, each in _entries(data.get("data"), self._texts):
             yield Vector(_numbers(each.get("embedding")), place)
         self.finished = True
         yield Finished("stop", usage_of(wire.members_of(data.get("usage"))))
 
 
 def _numbers(value: Any) -> bytes:
-    wrong = wire.BrokenAnswer("a vector that is none of numbers")
     try:
         if isinstance(value, str):
-            packed = base64.b64decode(value, validate=True)
-            found: Any = struct.unpack(f"<{len(packed) // 4}f", packed)
-        elif isinstance(value, list):
-            found, packed = value, struct.pack(f"<{len(value)}f", *value)
-        else:
-            raise wrong
-        if not 0 < len(found) <= MAX_DIMENSIONS or not all(map(math.isfinite, found)):
-            raise wrong
-    except (ValueError, struct.error, OverflowError):
-        raise wrong from None
-    return packed
+            value = struct.unpack(f"<{len(value) * 3 // 16}f", base64.b64decode(value, validate=True))
+        packed = struct.pack(f"<{len(value)}f", *value)
+        if 0 < len(value) <= MAX_DIMENSIONS and all(map(math.isfinite, value)):
+            return packed
+    except (TypeError, ValueError, struct.error, OverflowError):
+        pass
+    raise wire.BrokenAnswer("a vector that is none of numbers")
 
 
 class ScoreReader(wire.Reader):
@@ -143,22 +135,19 @@ class ScoreReader(wire.Reader):
         documents: Number of documents.
     """
 
+    most = 16 * 1024 * 1024
+
     def __init__(self, documents: int) -> None:
         self._documents = documents
 
     def whole(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        wire.raise_reported(data)
-        found = wire.items_of(data.get("results") or data.get("data"))
-        places = [wire.index_of(each.get("index"), self._documents) for each in found]
-        if sorted(places) != list(range(self._documents)):
-            raise wire.BrokenAnswer("a list that has not one score for each document")
-        for place, each in zip(places, found, strict=True):
+        for place, each in _entries(data.get("results") or data.get("data"), self._documents):
             value = wire.number_of(each.get("relevance_score", each.get("score")))
             if value is None:
                 raise wire.BrokenAnswer("a score that is no number")
             yield Score(value, place)
         self.finished = True
-        tokens = wire.members_of(wire.members_of(data.get("meta")).get("tokens")).get("input_tokens")
+        tokens = wire.members_of(data.get("meta"), "tokens").get("input_tokens")
         usage = usage_of(wire.members_of(data.get("usage")))
         yield Finished("stop", usage if usage.prompt else Usage(prompt=wire.count_of(tokens)))
 
@@ -208,31 +197,30 @@ class SpeechReader(wire.Reader):
 class TranscriptReader(wire.Reader):
     """Reads a transcript with its segments."""
 
+    most = 16 * 1024 * 1024
+
     def whole(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        wire.raise_reported(data)
         if "text" not in data:
             raise wire.BrokenAnswer("a transcript without a text")
         text, duration = wire.text_of(data.get("text")), _seconds(data.get("duration"))
         yield Recording(duration, wire.text_of(data.get("language")) or None)
+        words = [_word(each) for each in wire.items_of(data.get("words"))]
         segments = wire.items_of(data.get("segments"))
-        loose = [_word(each) for each in wire.items_of(data.get("words"))]
         for each in segments:
             start, end = _seconds(each.get("start")), _seconds(each.get("end"))
-            own = wire.items_of(each.get("words"))
-            words = [_word(word) for word in own] or [word for word in loose if start <= word.start < end]
-            yield Segment(wire.text_of(each.get("text")), start, end, words=tuple(words))
+            own = [_word(word) for word in wire.items_of(each.get("words"))]
+            heard = own or [word for word in words if start <= word.start < end]
+            yield Segment(wire.text_of(each.get("text")), start, end, words=tuple(heard))
         if text and not segments:
-            yield Segment(text, 0.0, duration, words=tuple(loose))
+            yield Segment(text, 0.0, duration, words=tuple(words))
         self.finished = True
         yield Finished("stop", Usage(heard=duration))
 
 
 def _word(word: JsonObject) -> Word:
-    text = wire.text_of(word.get("word"))
-    spaced = text if text.startswith(" ") else f" {text}"
-    probability = word.get("probability")
-    known = probability if isinstance(probability, float) and 0 <= probability <= 1 else 1.0
-    return Word(spaced, _seconds(word.get("start")), _seconds(word.get("end")), known)
+    text, known = wire.text_of(word.get("word")), wire.number_of(word.get("probability"))
+    probability = known if known is not None and 0 <= known <= 1 else 1.0
+    return Word(f" {text.lstrip()}", _seconds(word.get("start")), _seconds(word.get("end")), probability)
 
 
 def _seconds(value: Any) -> float:

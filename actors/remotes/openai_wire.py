@@ -4,78 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import attrs
 
 from greenroom.actors.remotes import remote_call as wire
-from greenroom.schemas.events.events import (
-    FinishReason,
-    InferenceEvent,
-    ReasoningDelta,
-    Token,
-    TokenLogprob,
-    ToolCallDelta,
-    Usage,
-)
-from greenroom.schemas.messages.messages import (
-    AudioPart,
-    ContentPart,
-    DocumentPart,
-    ImagePart,
-    JsonObject,
-    Message,
-    TextPart,
-    Tool,
-    ToolChoice,
-)
-from greenroom.schemas.messages.requests import (
-    ChatInput,
-    ChoiceFormat,
-    InferenceRequest,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    LarkFormat,
-    RawInput,
-    RegexFormat,
-    ResponseFormat,
-)
+from greenroom.schemas.events.events import FinishReason, InferenceEvent, Token, TokenLogprob, Usage
+from greenroom.schemas.messages import messages as said
+from greenroom.schemas.messages import requests as asked
+from greenroom.schemas.messages.messages import JsonObject, Message, Tool
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
+from greenroom.schemas.settings.remotes import Remote
 
+_OFFICIAL = "api.openai.com"
 _REASONS: dict[str, FinishReason] = {
     "length": "length",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
 }
+_AMOUNTS = {
+    "prompt": ("prompt_tokens", "input_tokens"),
+    "generated": ("completion_tokens", "output_tokens"),
+}
+_DETAILS = {
+    "prompt": {"cached": "cached_tokens", "written": "cache_write_tokens", "images": "image_tokens"},
+    "generated": {"reasoning": "reasoning_tokens"},
+}
 
 
-def chat_call(
-    request: InferenceRequest, chat: ChatInput, model: str, api: str, *, official: bool
-) -> wire.Call:
+def chat_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
     """Return the call of a chat.
 
     Args:
         model: Its name in the remote.
-        api: `greenroom`, which takes more parameters, or `openai`.
-        official: True for OpenAI's own server.
 
     Raises:
         ProblemError: 400: the protocol cannot express the request.
     """
+    api, is_official = remote.api, urlsplit(remote.url).hostname == _OFFICIAL
     body: dict[str, Any] = {
         "model": model,
         "messages": [_message(each) for each in chat.messages],
         "stream": True,
         "stream_options": {"include_usage": True},
-        **_parameters(request, "max_completion_tokens" if official else "max_tokens"),
+        **_parameters(request, "max_completion_tokens" if is_official else "max_tokens"),
     }
-    tools = tools_of(chat)
-    if tools:
+    if tools := tools_of(chat):
+        choice = chat.tool_choice
+        named = {"type": "function", "function": {"name": choice.name}}
         body["tools"] = [{"type": "function", "function": function_of(tool)} for tool in tools]
-        body["tool_choice"] = _tool_choice(chat.tool_choice)
+        body["tool_choice"] = named if choice.mode == "named" else choice.mode
         if not chat.parallel_tool_calls:
             body["parallel_tool_calls"] = False
-    if request.response_format is not None:
-        body |= _format(request.response_format, api)
-    body |= _thinking(chat, api)
+    body |= _format(request.response_format, api) | _thinking(chat, api)
     if chat.continue_final_message or chat.template_options:
         if api != "greenroom":
             raise wire.unsupported("`continue_final_message` and `chat_template_kwargs`", api)
@@ -86,10 +67,10 @@ def chat_call(
     return wire.Call("/chat/completions", body, ChatReader(request.choices))
 
 
-def raw_call(request: InferenceRequest, raw: RawInput, model: str, api: str) -> wire.Call:
+def raw_call(request: InferenceRequest, raw: RawInput, model: str, remote: Remote) -> wire.Call:
     """Return the call of a completion of raw text; it raises as `chat_call` does."""
     if raw.echo or raw.scored is not None or request.response_format is not None:
-        raise wire.unsupported("An echo of the prompt, or a format of raw text,", api)
+        raise wire.unsupported("An echo of the prompt, or a format of raw text,", remote.api)
     prompt = raw.prompt if isinstance(raw.prompt, str) else list(raw.prompt)
     values = _parameters(request, "max_tokens")
     if values.pop("logprobs", False):
@@ -107,15 +88,12 @@ def tools_of(chat: ChatInput) -> tuple[Tool, ...]:
 
 
 def function_of(tool: Tool) -> dict[str, Any]:
-    parameters = tool.parameters or {"type": "object", "properties": {}}
     strict = {"strict": True} if tool.strict else {}
-    return {"name": tool.name, "description": tool.description, "parameters": parameters, **strict}
+    return {"name": tool.name, "description": tool.description, "parameters": schema_of(tool), **strict}
 
 
-def _tool_choice(choice: ToolChoice) -> Any:
-    if choice.mode == "named":
-        return {"type": "function", "function": {"name": choice.name}}
-    return choice.mode
+def schema_of(tool: Tool) -> JsonObject:
+    return tool.parameters or {"type": "object", "properties": {}}
 
 
 def _parameters(request: InferenceRequest, longest: str) -> dict[str, Any]:
@@ -124,27 +102,29 @@ def _parameters(request: InferenceRequest, longest: str) -> dict[str, Any]:
         values[longest] = most
     if "logit_bias" in values:
         values["logit_bias"] = {str(token): bias for token, bias in values["logit_bias"]}
-    for name in ("stop", "stop_token_ids"):
-        if name in values:
-            values[name] = list(values[name])
     return values
 
 
-def _format(wanted: ResponseFormat, api: str) -> dict[str, Any]:
+def _format(wanted: asked.ResponseFormat | None, api: str) -> dict[str, Any]:
     match wanted:
-        case JsonObjectFormat():
+        case None:
+            return {}
+        case asked.JsonObjectFormat():
             return {"response_format": {"type": "json_object"}}
-        case JsonSchemaFormat(schema, name, strict):
-            inner = {"name": name or "answer", "schema": schema, "strict": strict}
-            return {"response_format": {"type": "json_schema", "json_schema": inner}}
+        case asked.JsonSchemaFormat():
+            return {"response_format": {"type": "json_schema", "json_schema": named_schema(wanted)}}
         case _ if api != "greenroom":
             raise wire.unsupported(f"`{wanted.param}`", api)
-        case RegexFormat(pattern):
+        case asked.RegexFormat(pattern):
             return {"guided_regex": pattern}
-        case ChoiceFormat(choices):
-            return {"guided_choice": list(choices)}
-        case LarkFormat(grammar):
+        case asked.ChoiceFormat(choices):
+            return {"guided_choice": choices}
+        case asked.LarkFormat(grammar):
             return {"guided_grammar": grammar}
+
+
+def named_schema(wanted: asked.JsonSchemaFormat) -> dict[str, Any]:
+    return {"name": wanted.name or "answer", "schema": wanted.schema, "strict": wanted.strict}
 
 
 def _thinking(chat: ChatInput, api: str) -> dict[str, Any]:
@@ -162,43 +142,32 @@ def _thinking(chat: ChatInput, api: str) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    plain = all(isinstance(part, TextPart) for part in message.content)
+    plain = all(isinstance(part, said.TextPart) for part in message.content)
     content: Any = message.text if plain else [_part(part) for part in message.content]
-    body: dict[str, Any] = {"role": message.role, "content": content}
-    if message.name is not None and message.role != "tool":
-        body["name"] = message.name
-    if message.tool_call_id is not None:
-        body["tool_call_id"] = message.tool_call_id
-    if message.tool_calls:
-        body["content"] = content or None
-        body["tool_calls"] = [
-            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in message.tool_calls
-        ]
-    if message.reasoning:
-        body["reasoning_content"] = message.reasoning
-    return body
+    calls = [
+        {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+        for call in message.tool_calls
+    ]
+    further = {
+        "name": message.name if message.role != "tool" else None,
+        "tool_call_id": message.tool_call_id,
+        "tool_calls": calls or None,
+        "reasoning_content": message.reasoning or None,
+    }
+    given = {name: value for name, value in further.items() if value is not None}
+    return {"role": message.role, "content": (content or None) if calls else content, **given}
 
 
-def _part(part: ContentPart) -> dict[str, Any]:
+def _part(part: said.ContentPart) -> dict[str, Any]:
     match part:
-        case TextPart(text):
+        case said.TextPart(text):
             return {"type": "text", "text": text}
-        case ImagePart():
+        case said.ImagePart():
             return {"type": "image_url", "image_url": {"url": wire.data_url(part), "detail": part.detail}}
-        case DocumentPart():
-            name = part.name or "document.pdf"
-            return {"type": "file", "file": {"filename": name, "file_data": wire.data_url(part)}}
-        case AudioPart():
+        case said.DocumentPart():
+            return {"type": "file", "file": wire.document_of(part)}
+        case said.AudioPart():
             return wire.audio_part(part)
-
-
-@attrs.define
-class _Choice:
-    raw: wire.Raw = attrs.field(factory=wire.Raw)
-    reason: FinishReason | None = None
-    stop: str | None = None
-    calls: set[int] = attrs.field(factory=set)
 
 
 class ChatReader(wire.Reader):
@@ -209,80 +178,58 @@ class ChatReader(wire.Reader):
     """
 
     def __init__(self, choices: int) -> None:
-        self._choices = [_Choice() for _ in range(choices)]
-        self._usage = Usage()
-        self._has_usage = False
+        self._choices = [wire.Choice(index) for index in range(choices)]
+        self._usage: Usage | None = None
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        wire.raise_reported(data)
         if "choices" not in data:
             raise wire.BrokenAnswer("a chunk without choices")
-        if (usage := wire.members_of(data.get("usage"))) and not self._has_usage:
-            self._usage, self._has_usage = usage_of(usage), True
+        if (usage := wire.members_of(data.get("usage"))) and self._usage is None:
+            self._usage = usage_of(usage)
         for choice in wire.items_of(data["choices"]):
-            yield from self._read(choice, wire.members_of(choice.get("delta")))
+            index = wire.index_of(choice.get("index", 0), min(len(self._choices), wire.MAX_CHOICES))
+            yield from _read(self._choices[index], choice)
 
     def end(self) -> Iterator[InferenceEvent]:
-        if any(choice.reason is None for choice in self._choices):
-            raise wire.BrokenAnswer("an answer that ends before its finish reason")
+        usage = self._usage or Usage()
+        ends = [choice.finish(usage) for choice in self._choices]
         self.finished = True
-        for index, choice in enumerate(self._choices):
-            # The remote tells the sum over all choices.
-            usage = self._usage if index == 0 else attrs.evolve(self._usage, generated=0, reasoning=0)
-            assert choice.reason is not None
-            yield choice.raw.finish(choice.reason, usage, index, choice.stop)
+        # The remote tells the sum over all choices.
+        yield ends[0]
+        none = attrs.evolve(usage, generated=0, reasoning=0)
+        yield from (attrs.evolve(end, usage=none) for end in ends[1:])
 
-    def _read(self, choice: JsonObject, delta: JsonObject) -> Iterator[InferenceEvent]:
-        index = wire.index_of(choice.get("index", 0), min(len(self._choices), wire.MAX_CHOICES))
-        known = self._choices[index]
-        thought = delta.get("reasoning_content") or delta.get("reasoning")
-        if thought and isinstance(thought, str):
-            yield ReasoningDelta(thought, index)
-        text = wire.text_of(delta.get("content") or delta.get("refusal") or choice.get("text"))
-        logprobs = tuple(_logprobs(choice.get("logprobs")))
-        yield from known.raw.say(text, index, logprobs)
-        for place, call in enumerate(wire.items_of(delta.get("tool_calls"))):
-            yield from self._read_call(known, call, place, index)
-        reason = choice.get("finish_reason")
-        if reason is not None:
-            known.reason = (
-                "tool_calls"
-                if known.calls and reason == "stop"
-                else _REASONS.get(wire.text_of(reason), "stop")
-            )
-            stop = choice.get("stop_reason")
-            known.stop = stop if isinstance(stop, str) else None
 
-    @staticmethod
-    def _read_call(known: _Choice, call: JsonObject, place: int, index: int) -> Iterator[ToolCallDelta]:
-        number = wire.index_of(call.get("index", place), wire.MAX_CALLS)
-        function = wire.members_of(call.get("function"))
+def _read(known: wire.Choice, choice: JsonObject) -> Iterator[InferenceEvent]:
+    delta = wire.members_of(choice.get("delta"))
+    thought = delta.get("reasoning_content") or delta.get("reasoning")
+    if isinstance(thought, str):
+        yield from known.think(thought)
+    text = delta.get("content") or delta.get("refusal") or choice.get("text")
+    yield from known.say(text, tuple(_logprobs(choice.get("logprobs"))))
+    for place, call in enumerate(wire.items_of(delta.get("tool_calls"))):
+        number, function = call.get("index", place), wire.members_of(call.get("function"))
         arguments = wire.text_of(function.get("arguments"))
-        if number in known.calls:
-            if arguments:
-                yield ToolCallDelta(number, arguments=arguments, index=index)
-            return
-        name = wire.text_of(function.get("name"))
-        if not name:
-            raise wire.BrokenAnswer("a call without a name")
-        if number != len(known.calls):
-            raise wire.BrokenAnswer("a call out of its order")
-        known.calls.add(number)
-        yield ToolCallDelta(number, wire.text_of(call.get("id")) or f"call_{number}", name, arguments, index)
+        if wire.index_of(number, known.calls + 1) < known.calls:  # no call is left out
+            yield from known.go_on(number, arguments)
+        else:
+            yield from known.begin_call(function, call.get("id"), arguments)
+    if (reason := choice.get("finish_reason")) is not None:
+        found = _REASONS.get(wire.text_of(reason), "stop")
+        known.reason = "tool_calls" if known.calls and reason == "stop" else found
+        stop = choice.get("stop_reason")
+        known.stop = stop if isinstance(stop, str) else None
 
 
 def usage_of(usage: JsonObject) -> Usage:
     """Return the usage in an answer of OpenAI's protocols, whose fields have two sets of names."""
-    read = wire.members_of(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
-    written = wire.members_of(usage.get("completion_tokens_details") or usage.get("output_tokens_details"))
-    return Usage(
-        prompt=wire.count_of(usage.get("prompt_tokens", usage.get("input_tokens"))),
-        generated=wire.count_of(usage.get("completion_tokens", usage.get("output_tokens"))),
-        cached=wire.count_of(read.get("cached_tokens")),
-        reasoning=wire.count_of(written.get("reasoning_tokens")),
-        written=wire.count_of(read.get("cache_write_tokens")),
-        images=wire.count_of(read.get("image_tokens")),
-    )
+    amounts: dict[str, int] = {}
+    for amount, names in _AMOUNTS.items():
+        name = next((name for name in names if name in usage), names[0])
+        amounts[amount] = wire.count_of(usage.get(name))
+        told = wire.members_of(usage.get(f"{name}_details"))
+        amounts |= {inner: wire.count_of(told.get(key)) for inner, key in _DETAILS[amount].items()}
+    return Usage(**amounts)
 
 
 def _logprobs(found: Any) -> Iterator[TokenLogprob]:

@@ -6,7 +6,7 @@ import base64
 import json
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -14,9 +14,11 @@ from greenroom.schemas.events.events import (
     Finished,
     FinishReason,
     InferenceEvent,
+    ReasoningDelta,
     TextDelta,
     Timing,
     TokenLogprob,
+    ToolCallDelta,
     Usage,
 )
 from greenroom.schemas.file_formats import image_format
@@ -26,8 +28,14 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_RAW = 1_000_000
 """Most characters of an answer that are kept beside its events."""
+MAX_ERROR = 64 * 1024
+"""Most bytes of an error that are read."""
 MAX_CHOICES = 128
 MAX_CALLS = 1_024
+MAX_COUNT = 10**9
+"""Largest number of tokens that is believed; clients are charged for them."""
+_NAMES: dict[Any, str] = {dict: "object", list: "list", str: "text"}
+T = TypeVar("T")
 
 
 class BrokenAnswer(Exception):
@@ -48,30 +56,28 @@ class ReportedError(Exception):
 
 
 class Reader:
-    """Reads the answer to one call, sans-IO."""
+    """Reads the answer to one call, sans-IO.
+
+    Its methods yield the events of one server-sent event, of a complete answer in JSON, of some bytes of an
+    answer that is neither, and of the end of the bytes. They raise BrokenAnswer if it is none of the
+    protocol, ReportedError if it reports an error in a way of its own.
+    """
 
     finished = False
     """True once the answer is complete."""
+    most = MAX_ERROR
+    """Most bytes of a complete answer in JSON, which becomes twenty times as large in memory."""
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        """Yield the events of one server-sent event.
-
-        Raises:
-            BrokenAnswer, ReportedError: It is none of the protocol, or reports an error.
-        """
         raise BrokenAnswer("events where none are expected")
 
     def whole(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        """Yield the events of a complete answer in JSON; it raises as `event` does."""
-        raise_reported(data)
         raise BrokenAnswer("JSON where none is expected")
 
     def piece(self, data: bytes) -> Iterator[InferenceEvent]:
-        """Yield the events of some bytes of an answer that is neither JSON nor events."""
         raise BrokenAnswer("an answer of another type")
 
     def end(self) -> Iterator[InferenceEvent]:
-        """Yield the events that the end of the bytes brings."""
         return iter(())
 
 
@@ -120,17 +126,27 @@ def words_of(error: Any) -> tuple[str, str]:
     return code or "error", str(text)[:500]
 
 
-def data_url(part: ImagePart | DocumentPart) -> str:
-    kind = (
+def encoded(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def media_type(part: ImagePart | DocumentPart) -> str:
+    return (
         "application/pdf" if isinstance(part, DocumentPart) else f"image/{image_format(part.data) or 'png'}"
     )
-    return f"data:{kind};base64,{base64.b64encode(part.data).decode()}"
+
+
+def data_url(part: ImagePart | DocumentPart) -> str:
+    return f"data:{media_type(part)};base64,{encoded(part.data)}"
+
+
+def document_of(part: DocumentPart) -> dict[str, Any]:
+    return {"filename": part.name or "document.pdf", "file_data": data_url(part)}
 
 
 def audio_part(part: AudioPart) -> dict[str, Any]:
-    form = "wav" if part.data[:4] == b"RIFF" else "mp3"
-    encoded = base64.b64encode(part.data).decode()
-    return {"type": "input_audio", "input_audio": {"data": encoded, "format": form}}
+    sound = {"data": encoded(part.data), "format": "wav" if part.data[:4] == b"RIFF" else "mp3"}
+    return {"type": "input_audio", "input_audio": sound}
 
 
 def parameters_of(request: InferenceRequest) -> dict[str, Any]:
@@ -151,75 +167,78 @@ def number_of(value: Any) -> float | None:
 
 def count_of(value: Any) -> int:
     """Return a number of tokens that a remote reports; 0 for what is none."""
-    return max(0, min(int(number_of(value) or 0), 2**53))
+    return max(0, min(int(number_of(value) or 0), MAX_COUNT))
 
 
-def members_of(value: Any) -> JsonObject:
-    """Return an object of an answer; an empty one for null.
-
-    Raises:
-        BrokenAnswer: It is none.
-    """
+def _typed(value: Any, kind: type[T]) -> T:
+    """Return a value of an answer; an empty one for null. Raises BrokenAnswer: It has another type."""
     if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BrokenAnswer("a value that is no object")
+        return kind()
+    if not isinstance(value, kind):
+        raise BrokenAnswer(f"a value that is no {_NAMES[kind]}")
     return value
+
+
+def members_of(value: Any, *names: str) -> JsonObject:
+    """Return an object of an answer, or the one below these names; it raises as `text_of` does."""
+    found = _typed(value, dict)
+    return members_of(found.get(names[0]), *names[1:]) if names else found
 
 
 def items_of(value: Any) -> list[JsonObject]:
-    """Return a JSON value as a list of objects; null is an empty list.
-
-    Raises:
-        BrokenAnswer: It is no list of objects.
-    """
-    if value is None:
-        return []
-    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise BrokenAnswer("a value that is no list of objects")
-    return value
+    return [_typed(each, dict) for each in _typed(value, list)]
 
 
 def text_of(value: Any) -> str:
-    """Return a text; empty for null.
-
-    Raises:
-        BrokenAnswer: It is none.
-    """
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise BrokenAnswer("a value that is no text")
-    return value
+    return _typed(value, str)
 
 
 def index_of(value: Any, most: int) -> int:
-    """Return a number of a choice or of a call.
-
-    Raises:
-        BrokenAnswer: It is none, or too large.
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < most:
+    """Return a number of a choice or of a call. Raises BrokenAnswer: It is none, or too large."""
+    if type(value) is not int or not 0 <= value < most:
         raise BrokenAnswer("a number of a choice or of a call that is out of range")
     return value
 
 
 @attrs.define
-class Raw:
-    """The visible text of a choice, kept for the records of the request."""
+class Choice:
+    """One answer as it is read: what its events have in common in all protocols."""
 
-    parts: list[str] = attrs.field(factory=list)
-    size: int = 0
+    index: int = 0
+    reason: FinishReason | None = None
+    stop: str | None = None
+    calls: int = 0
+    _text: list[str] = attrs.field(factory=list)
+    _size: int = 0
 
-    def say(self, text: str, index: int = 0, logprobs: tuple[TokenLogprob, ...] = ()) -> Iterator[TextDelta]:
-        if self.size < MAX_RAW:
-            self.parts.append(text)
-            self.size += len(text)
+    def say(self, text: Any, logprobs: tuple[TokenLogprob, ...] = ()) -> Iterator[TextDelta]:
+        if self._size < MAX_RAW:
+            self._text.append(text_of(text))
+            self._size += len(self._text[-1])
         if text or logprobs:
-            yield TextDelta(text, index, logprobs)
+            yield TextDelta(text_of(text), self.index, logprobs)
 
-    def finish(self, reason: FinishReason, usage: Usage, index: int = 0, stop: str | None = None) -> Finished:
-        return Finished(reason, usage, Timing(), stop, index, raw="".join(self.parts))
+    def think(self, text: Any) -> Iterator[ReasoningDelta]:
+        if text:
+            yield ReasoningDelta(text_of(text), self.index)
+
+    def begin_call(self, call: JsonObject, ident: Any, arguments: str = "") -> Iterator[ToolCallDelta]:
+        """Yield the beginning of the next call, whose members have its name."""
+        name, number = text_of(call.get("name")), self.calls
+        if not name or number >= MAX_CALLS:
+            raise BrokenAnswer("a call without a name, or one too many")
+        self.calls += 1
+        yield ToolCallDelta(number, text_of(ident) or f"call_{number}", name, arguments, self.index)
+
+    def go_on(self, number: int, arguments: Any) -> Iterator[ToolCallDelta]:
+        if arguments:
+            yield ToolCallDelta(number, arguments=text_of(arguments), index=self.index)
+
+    def finish(self, usage: Usage) -> Finished:
+        if self.reason is None:
+            raise BrokenAnswer("an answer that ends before its finish reason")
+        text = "".join(self._text)
+        return Finished(self.reason, usage, Timing(), self.stop, self.index, raw=text)
 
 
 def as_json(value: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import ssl
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,12 +14,19 @@ from typing import Any, NoReturn
 import httpx2
 import trio
 
-from greenroom.actors.remotes.remote_call import BrokenAnswer, Call, ReportedError, as_json, words_of
+from greenroom.actors.remotes.remote_call import (
+    MAX_ERROR,
+    BrokenAnswer,
+    Call,
+    Reader,
+    ReportedError,
+    as_json,
+    raise_reported,
+)
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.remotes import Remote
 
-MAX_ERROR = 64 * 1024
 MAX_ANSWER = 256 * 1024 * 1024
 """Most bytes of an answer."""
 MAX_LINE = 4 * 1024 * 1024
@@ -31,6 +39,7 @@ HOP = "x-greenroom-hop"
 _CLOSE_SECONDS = 0.1
 _PAUSE = 5.0
 _LONGEST_PAUSE = 600.0
+_LINE_ENDS = re.compile(rb"\r\n|\r|\n")
 _CONTEXT = ("context_length_exceeded", "maximum context length", "prompt is too long")
 
 Traffic = Callable[[int, int], None]
@@ -71,22 +80,17 @@ class RemoteClient:
             with trio.move_on_after(1.0, shield=True):
                 await self._client.aclose()
 
-    async def get(self, url: str, key: str | None, seconds: float) -> Any:
-        """Return the JSON at an address of the remote.
+    async def get(self, url: str, key: str | None, seconds: float) -> tuple[Any, str]:
+        """Return the JSON at an address of the remote, and the date of its answer.
 
         Raises:
             CallFailure: There is none.
         """
         client = await self._open()
         with trio.move_on_after(seconds):
-            request = client.build_request("GET", url, headers=self._headers(key))
-            async with _Sent(self, client, request) as response:
-                if response.status_code != 200:
-                    await self._refuse(response)
-                try:
-                    return _decode(await self._read(response, MAX_LIST))
-                except BrokenAnswer as error:
-                    self._fail("failed", f"it sent {error}")
+            request = client.build_request("GET", url, headers=headers_of(self._remote, key))
+            async with self._sent(client, request) as response:
+                return _decode(await self._read(response, MAX_LIST)), response.headers.get("date", "")
         self._fail("silent", f"it did not answer within {seconds:g} s", status=504)
 
     async def ask(
@@ -111,9 +115,7 @@ class RemoteClient:
 
             with ExitStack() as files:
                 request = self._request(client, call, key, headers, files)
-                async with _Sent(self, client, request) as response:
-                    if response.status_code != 200:
-                        await self._refuse(response)
+                async with self._sent(client, request) as response:
                     await self._receive(response, call, take, patience)
         if patience.cancelled_caught and not call.reader.finished:
             self._fail("silent", "it was silent for too long", status=504)
@@ -126,7 +128,7 @@ class RemoteClient:
         headers: dict[str, str],
         files: ExitStack,
     ) -> httpx2.Request:
-        url, further = f"{self._remote.base}{call.path}", {**self._headers(key), **headers}
+        url, further = f"{self._remote.base}{call.path}", {**headers_of(self._remote, key), **headers}
         if call.file is None:
             content = as_json(call.body).encode("utf-8", "replace")
             self._traffic(len(content), 0)
@@ -138,9 +140,6 @@ class RemoteClient:
         file.seek(0)
         parts = {"file": (name, file)}  # the form reads it in pieces
         return client.build_request("POST", url, headers=further, data=dict(call.body), files=parts)
-
-    def _headers(self, key: str | None) -> dict[str, str]:
-        return headers_of(self._remote, key)
 
     async def _open(self) -> httpx2.AsyncClient:
         async with self._opening:
@@ -155,43 +154,68 @@ class RemoteClient:
                 )
             return self._client
 
-    async def _refuse(self, response: httpx2.Response) -> NoReturn:
-        status = response.status_code
-        body = b""
-        if status >= 400:
-            body = await self._read(response, MAX_ERROR, cuts=True)
+    @asynccontextmanager
+    async def _sent(
+        self, client: httpx2.AsyncClient, request: httpx2.Request
+    ) -> AsyncIterator[httpx2.Response]:
+        """Yield the response to a request. Failures of the transport, and answers that are none, become those
+        of the remote: texts of these errors may quote what was received.
+        """
+        response: httpx2.Response | None = None
         try:
-            error = _object(_decode(body)).get("error")
+            response = await client.send(request, stream=True, follow_redirects=False)
+            if response.headers.get("content-encoding", "identity").lower() != "identity":
+                self._fail("failed", "it sent a compressed answer, which was not asked for")
+            if response.status_code != 200:
+                await self._refuse(response)
+            yield response
+        except BrokenAnswer as error:
+            self._fail("failed", f"it sent {error}")
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            tls = any("SSL" in type(each).__name__ or "CERTIFICATE" in str(each) for each in _causes(error))
+            self._fail("unreachable", "its certificate is not trusted" if tls else "it cannot be reached")
+        except (httpx2.TransportError, httpx2.StreamError) as error:
+            self._fail("failed", f"the connection broke ({type(error).__name__})")
+        finally:
+            if response is not None:
+                with trio.move_on_after(_CLOSE_SECONDS, shield=True):
+                    await response.aclose()
+
+    async def _refuse(self, response: httpx2.Response) -> NoReturn:
+        status, told = response.status_code, ("", "")
+        try:
+            if status >= 400:
+                _object(await self._read(response, MAX_ERROR, cuts=True))
         except BrokenAnswer:
-            error = None
-        self._refuse_status(status, *words_of(error), _retry_after(response))
+            pass
+        except ReportedError as error:
+            told = error.code, error.text
+        self._refuse_status(status, *told, _retry_after(response))
 
     def _refuse_status(self, status: int, code: str, text: str, pause: float | None) -> NoReturn:
         """Raise the failure of a status; the remote's own words go to the client of a 400 alone."""
-        name = self._name
+        name, reason, seconds = self._name, f"status {status}", 0.0
         if any(mark in code or mark in text for mark in _CONTEXT):
-            detail = f"The remote '{name}' says: {text}"
+            detail, reason = f"The remote '{name}' says: {text}", "the context is too long"
             problem = Problem(400, "context_length_exceeded", detail, "messages")
-            raise CallFailure(problem, "the context is too long", counts=False)
-        if status in (401, 402, 403):
+        elif status in (401, 402, 403):
             detail = f"The remote '{name}' refuses its key, or what the key may do (status {status})."
-            raise CallFailure(Problem(503, "remote_refused", detail), f"status {status}", counts=False)
-        if status == 404:
+            problem = Problem(503, "remote_refused", detail)
+        elif status == 404:
             detail = f"The remote '{name}' does not have this model, or this route."
-            raise CallFailure(Problem(404, "model_not_found", detail, "model"), "status 404", counts=False)
-        if status == 429 or (status in (503, 529) and pause is not None):
-            seconds = min(_PAUSE if pause is None else pause, _LONGEST_PAUSE)
-            detail = f"The remote '{name}' has too much to do (status {status})."
-            problem = Problem(
-                429 if status == 429 else 503, "remote_busy", detail, retry_after=max(1, round(seconds))
-            )
-            raise CallFailure(problem, f"status {status}", counts=False, pause=seconds)
-        if status == 408 or status >= 500:
-            self._fail("failed", f"status {status}")
-        if status < 400:
+            problem = Problem(404, "model_not_found", detail, "model")
+        elif status == 429 or (status in (503, 529) and pause is not None):
+            seconds = _PAUSE if pause is None else pause
+            status, detail = min(status, 503), f"The remote '{name}' has too much to do (status {status})."
+            problem = Problem(status, "remote_busy", detail, retry_after=max(1, round(seconds)))
+        elif status == 408 or status >= 500:
+            self._fail("failed", reason)
+        elif status < 400:
             self._fail("failed", f"it leads elsewhere, or has no answer (status {status})")
-        detail = f"The remote '{name}' refuses the request (status {status}): {text}"
-        raise CallFailure(Problem(400, "remote_refused_request", detail), f"status {status}", counts=False)
+        else:
+            detail = f"The remote '{name}' refuses the request (status {status}): {text}"
+            problem = Problem(400, "remote_refused_request", detail)
+        raise CallFailure(problem, reason, counts=False, pause=seconds)
 
     def _fail(self, kind: str, reason: str, *, status: int = 503) -> NoReturn:
         detail = f"The remote '{self._name}' failed: {reason}."
@@ -208,9 +232,9 @@ class RemoteClient:
         reader = call.reader
         try:
             if kind == "text/event-stream" and not call.is_binary:
-                await self._follow(response, reader_of_events(call, take), patience)
+                await self._follow(response, EventStream(reader, take).feed, patience)
             elif kind == "application/json":
-                for event in reader.whole(_object(_decode(await self._read(response, MAX_ANSWER)))):
+                for event in reader.whole(_object(await self._read(response, reader.most))):
                     take(event)
             elif call.is_binary and (kind.startswith("audio/") or kind == "application/octet-stream"):
                 await self._follow(response, lambda data: _deliver(reader.piece(data), take), patience)
@@ -218,8 +242,6 @@ class RemoteClient:
                 raise BrokenAnswer("content of another type")
             if not reader.finished:
                 _deliver(reader.end(), take)
-        except BrokenAnswer as error:
-            self._fail("failed", f"it sent {error}")
         except ReportedError as error:
             busy = any(mark in error.code for mark in ("rate_limit", "overloaded", "429", "529"))
             status = 429 if busy else 400 if "invalid_request" in error.code else 500
@@ -252,7 +274,7 @@ class RemoteClient:
             raise failure
 
     async def _read(self, response: httpx2.Response, most: int, *, cuts: bool = False) -> bytes:
-        """Return a body of at most some bytes."""
+        """Return a body of at most some bytes, or its beginning."""
         body = bytearray()
 
         def feed(data: bytes) -> bool:
@@ -261,11 +283,8 @@ class RemoteClient:
                 raise BrokenAnswer(f"more than {most:,} bytes")
             return False
 
-        try:
+        with suppress(BrokenAnswer) if cuts else nullcontext():
             await self._follow(response, feed, trio.CancelScope())
-        except BrokenAnswer as error:
-            if not cuts:
-                self._fail("failed", f"it sent {error}")
         return bytes(body)
 
 
@@ -281,94 +300,47 @@ def headers_of(remote: Remote, key: str | None) -> dict[str, str]:
     return headers
 
 
-class _Sent:
-    """A response to a request, closed at the end; failures of the transport become those of the remote."""
-
-    def __init__(self, owner: RemoteClient, client: httpx2.AsyncClient, request: httpx2.Request) -> None:
-        self._owner, self._client, self._request = owner, client, request
-        self._response: httpx2.Response | None = None
-
-    async def __aenter__(self) -> httpx2.Response:
-        try:
-            self._response = await self._client.send(self._request, stream=True, follow_redirects=False)
-        except httpx2.TransportError as error:
-            self._explain(error)
-        if self._response.headers.get("content-encoding", "identity").lower() != "identity":
-            await self._close()
-            self._owner._fail("failed", "it sent a compressed answer, which was not asked for")
-        return self._response
-
-    async def __aexit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        await self._close()
-        if isinstance(error, httpx2.TransportError | httpx2.StreamError):
-            self._explain(error)
-
-    async def _close(self) -> None:
-        if self._response is not None:
-            with trio.move_on_after(_CLOSE_SECONDS, shield=True):
-                await self._response.aclose()
-
-    def _explain(self, error: Exception) -> NoReturn:
-        # Texts of these errors may quote what was received.
-        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
-            tls = any("SSL" in type(each).__name__ or "CERTIFICATE" in str(each) for each in _causes(error))
-            why = "its certificate is not trusted" if tls else "it cannot be reached"
-            self._owner._fail("unreachable", why)
-        self._owner._fail("failed", f"the connection broke ({type(error).__name__})")
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: BaseException | None = error
-    while seen is not None:
-        yield seen
-        seen = seen.__cause__ or seen.__context__
+class EventStream:
+    """Reads a stream of events in lines that end with LF, CR LF or CR, of a bounded length."""
 
+    def __init__(self, reader: Reader, take: Callable[[InferenceEvent], None]) -> None:
+        self._reader, self._take = reader, take
+        self._rest = bytearray()
 
-def reader_of_events(call: Call, take: Callable[[InferenceEvent], None]) -> Callable[[bytes], bool]:
-    """Return a function that reads pieces of a stream of events, and returns whether it is complete."""
-    lines, reader = Lines(), call.reader
+    def feed(self, data: bytes) -> bool:
+        """Read further bytes, and return whether the answer is complete.
 
-    def feed(data: bytes) -> bool:
-        for line in lines.split(data):
-            if not line.startswith(b"data:") or reader.finished:
-                continue
-            content = line[5:].strip()
-            if content == b"[DONE]":
-                _deliver(reader.end(), take)
-            elif content:
-                _deliver(reader.event(_object(_decode(content))), take)
-        return reader.finished
-
-    return feed
+        Raises:
+            BrokenAnswer: They are no such stream, or a line is too long.
+        """
+        self._rest += data
+        if _LINE_ENDS.search(data) is None:
+            lines: list[bytes] = []
+        else:
+            *lines, rest = _LINE_ENDS.split(bytes(self._rest))
+            self._rest = bytearray(rest)
+        for line in lines:
+            if line.startswith(b"data:") and not self._reader.finished:
+                content = line[5:].strip()
+                if content == b"[DONE]":
+                    _deliver(self._reader.end(), self._take)
+                elif content:
+                    _deliver(self._reader.event(_object(content)), self._take)
+        if len(self._rest) > MAX_LINE:
+            raise BrokenAnswer(f"a line of more than {MAX_LINE:,} bytes")
+        return self._reader.finished
 
 
 def _deliver(events: Iterator[InferenceEvent], take: Callable[[InferenceEvent], None]) -> bool:
     for event in events:
         take(event)
     return False
-
-
-class Lines:
-    """Splits bytes into lines that end with LF, CR LF or CR, of a bounded length."""
-
-    def __init__(self) -> None:
-        self._rest = bytearray()
-
-    def split(self, data: bytes) -> list[bytes]:
-        """Return the lines that are complete with further bytes.
-
-        Raises:
-            BrokenAnswer: A line is too long.
-        """
-        self._rest += data
-        if b"\n" not in data and b"\r" not in data:
-            lines: list[bytes] = []
-        else:
-            lines = bytes(self._rest).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-            self._rest = bytearray(lines.pop())
-        if len(self._rest) > MAX_LINE:
-            raise BrokenAnswer(f"a line of more than {MAX_LINE:,} bytes")
-        return lines
 
 
 def _decode(content: bytes) -> Any:
@@ -381,10 +353,13 @@ def _decode(content: bytes) -> Any:
         raise BrokenAnswer("broken JSON") from None
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
+def _object(content: bytes) -> dict[str, Any]:
+    """Return an object in JSON. Raises BrokenAnswer: It is none. ReportedError: It is an error."""
+    found = _decode(content)
+    if not isinstance(found, dict):
         raise BrokenAnswer("JSON that is no object")
-    return value
+    raise_reported(found)
+    return found
 
 
 def _retry_after(response: httpx2.Response) -> float | None:
@@ -392,11 +367,7 @@ def _retry_after(response: httpx2.Response) -> float | None:
     asked = response.headers.get("retry-after")
     if asked is None:
         return None
-    return (
-        min(float(asked), _LONGEST_PAUSE)
-        if asked.isascii() and asked.isdigit() and len(asked) < 9
-        else _PAUSE
-    )
+    return min(float(asked), _LONGEST_PAUSE) if re.fullmatch("[0-9]{1,9}", asked) else _PAUSE
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:
@@ -408,12 +379,7 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
 
 def _sound_suffix(head: bytes) -> str:
     """Return the suffix of a recording's name, by which some servers choose its reader."""
-    for beginning, suffix in (
-        (b"RIFF", "wav"),
-        (b"OggS", "ogg"),
-        (b"fLaC", "flac"),
-        (b"\x1aE\xdf\xa3", "webm"),
-    ):
-        if head.startswith(beginning):
-            return suffix
-    return "m4a" if head[4:8] == b"ftyp" else "mp3"
+    if head[4:8] == b"ftyp":
+        return "m4a"
+    known = {b"RIFF": "wav", b"OggS": "ogg", b"fLaC": "flac", b"\x1aE\xdf\xa3": "webm"}
+    return known.get(head[:4], "mp3")

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 import attrs
 import trio
@@ -15,12 +14,12 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model import Lifecycle
 from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest
-from greenroom.actors.remotes.remote_call import Call
+from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
+from greenroom.actors.remotes.remote_call import Call, as_json, parameters_of, unsupported
 from greenroom.actors.remotes.remote_servers import RemoteServer
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, PromptProgress, Timing
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.messages import TextPart
 from greenroom.schemas.messages.prepared_input import SingleAnswerInput
 from greenroom.schemas.messages.requests import (
     ChatInput,
@@ -34,29 +33,27 @@ from greenroom.schemas.messages.requests import (
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, model_crashed
-from greenroom.schemas.protocols.model_protocol import (
-    FailRequests,
-    Generate,
-    Load,
-    ModelCommand,
-    ModelMessage,
-    ModelReport,
-    Prepare,
-    RenderPrompt,
-    StateChanged,
-    Stop,
-    Trim,
-    Trimmed,
-    Unload,
-    Unloaded,
-)
+from greenroom.schemas.protocols import model_protocol as protocol
+from greenroom.schemas.settings.remotes import Remote
 
 if TYPE_CHECKING:
     from greenroom.actors.remotes.remote_client import RemoteClient
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates where only the remote can count."""
-_OFFICIAL = "api.openai.com"
+_CALLS: dict[str, dict[type[Any], Callable[..., Call]]] = {
+    "anthropic": {ChatInput: anthropic_wire.messages_call},
+    "responses": {ChatInput: responses_wire.response_call},
+    "openai": {
+        ChatInput: openai_wire.chat_call,
+        RawInput: openai_wire.raw_call,
+        EmbeddingInput: media_wire.embedding_call,
+        ScoreInput: media_wire.score_call,
+        SpeechInput: media_wire.speech_call,
+        TranscriptionInput: media_wire.transcription_call,
+    },
+}
+"""Makers of calls by protocol and by input. A Greenroom's is OpenAI's, with more parameters."""
 
 
 @attrs.frozen
@@ -86,7 +83,7 @@ class RemoteModel:
         self,
         key: ModelKey,
         state: ModelState,
-        report: Callable[[ModelReport], None],
+        report: Callable[[protocol.ModelReport], None],
         server: RemoteServer,
         there: str,
         records: RequestRecords,
@@ -94,15 +91,15 @@ class RemoteModel:
         self.key, self.slots = key, server.remote.slots
         self._server, self._there, self._records, self._report = server, there, records, report
         self._lifecycle = Lifecycle(state)
-        self._inbox: Inbox[ModelMessage] = Inbox()
-        self.ref: Ref[ModelMessage] = self._inbox.ref
+        self._inbox: Inbox[protocol.ModelMessage] = Inbox()
+        self.ref: Ref[protocol.ModelMessage] = self._inbox.ref
         self._control: Control[Any] = Control()
         self._log = get_logger().bind(actor="remote", model=str(key))
         self._prepared: dict[Reply, tuple[Preparation, Call]] = {}
         self._replies: set[Reply] = set()
         self._client: RemoteClient | None = None
 
-    def send(self, command: ModelCommand) -> None:
+    def send(self, command: protocol.ModelCommand) -> None:
         self._control.send(command)
 
     async def wait_released(self) -> None:
@@ -126,35 +123,35 @@ class RemoteModel:
         match received:
             case Envelope(message, reply):
                 self._answer(message, reply or Reply(), nursery)
-            case Load() if self._lifecycle.state is not ModelState.READY:
+            case protocol.Load() if self._lifecycle.state is not ModelState.READY:
                 self._change(ModelState.LOADING)
                 self._change(ModelState.READY)
-            case Unload(reason) if self._lifecycle.state is ModelState.READY:
+            case protocol.Unload(reason) if self._lifecycle.state is ModelState.READY:
                 self._change(ModelState.UNLOADING, reason=reason)
                 self._lifecycle.move(ModelState.IDLE, self._log)
-                self._report(Unloaded())
-            case Trim():
-                self._report(Trimmed(0))
-            case FailRequests(problem):
+                self._report(protocol.Unloaded())
+            case protocol.Trim():
+                self._report(protocol.Trimmed(0))
+            case protocol.FailRequests(problem):
                 self._fail_all(problem)
-        return not isinstance(received, Stop)
+        return not isinstance(received, protocol.Stop)
 
     def _change(self, state: ModelState, **why: str) -> None:
         self._lifecycle.move(state, self._log, **why)
-        self._report(StateChanged(state))
+        self._report(protocol.StateChanged(state))
 
     def _fail_all(self, problem: Problem) -> None:
         for reply in [*self._replies]:
             reply.fail(problem)
 
-    def _answer(self, message: ModelMessage, reply: Reply, nursery: trio.Nursery) -> None:
+    def _answer(self, message: protocol.ModelMessage, reply: Reply, nursery: trio.Nursery) -> None:
         match message:
-            case Prepare(request):
+            case protocol.Prepare(request):
                 nursery.start_soon(self._prepare, request, reply)
-            case RenderPrompt():
+            case protocol.RenderPrompt():
                 detail = f"The prompt of '{self.key}' is made in its remote, and cannot be shown here."
                 reply.fail(Problem(501, "remote_prompt", detail, "model"))
-            case Generate():
+            case protocol.Generate():
                 nursery.start_soon(self._generate, message, reply)
 
     async def _prepare(self, request: InferenceRequest, reply: Reply) -> None:
@@ -162,7 +159,7 @@ class RemoteModel:
         preparation = Preparation(request, reply)
         self._records.prepare(preparation)
         try:
-            call = await trio.to_thread.run_sync(self._call, request)  # large files become text
+            call = await self._call(request)
             self._records.charge(preparation, RemotePrompt(_estimated_tokens(request)))
         except ProblemError as error:
             reply.fail(error.problem)
@@ -173,13 +170,23 @@ class RemoteModel:
             return
         self._prepared[reply] = preparation, call
         reply.watch(lambda: self._forget(reply))
-        reply.send(Admitted(0, parameters=_parameters(request)))
+        generates = isinstance(request.input, ChatInput | RawInput)
+        parameters = GenerationParameters(**parameters_of(request)) if generates else None
+        reply.send(Admitted(0, parameters=parameters))
+
+    async def _call(self, request: InferenceRequest) -> Call:
+        make, asked = partial(call_of, request, self._there, self._server.remote), request.input
+        has_files = isinstance(asked, SpeechInput) or (
+            isinstance(asked, ChatInput) and any(message.media for message in asked.messages)
+        )
+        # Files become text, which takes its time.
+        return await trio.to_thread.run_sync(make) if has_files else make()
 
     def _forget(self, reply: Reply) -> None:
         if (left := self._prepared.pop(reply, None)) is not None:
             self._records.settle(left[0])
 
-    async def _generate(self, message: Generate, reply: Reply) -> None:
+    async def _generate(self, message: protocol.Generate, reply: Reply) -> None:
         request, estimate = message.request, _estimated_tokens(message.request)
         running = RunningRequest(
             request, request.id, reply, estimate, request.choices, message.queued, waits=message.waits
@@ -213,10 +220,13 @@ class RemoteModel:
         server.requests += 1
         server.running += 1
         try:
-            key = await trio.to_thread.run_sync(server.remote.key)
-            if call is None:
-                call = await trio.to_thread.run_sync(self._call, request)
-            await self._client.ask(call, key, _headers(request), answer.take)
+            has_file = server.remote.key_file is not None
+            key = await trio.to_thread.run_sync(server.remote.key) if has_file else server.remote.key()
+            call = call or await self._call(request)
+            headers = {"x-client-request-id": request.id}
+            if request.trace is not None:
+                headers |= request.trace.fields
+            await self._client.ask(call, key, headers, answer.take)
         except CallFailure as failure:
             server.failures += 1
             server.leave_alone(failure.pause)
@@ -236,38 +246,6 @@ class RemoteModel:
         finally:
             server.running -= 1
             server.breaker.leave(answer)
-
-    def _call(self, request: InferenceRequest) -> Call:
-        """Return the call of a request.
-
-        Raises:
-            ProblemError: 400: the remote's protocol cannot express it.
-        """
-        from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
-        from greenroom.actors.remotes.remote_call import unsupported
-
-        remote, there = self._server.remote, self._there
-        api = remote.api
-        if not isinstance(request.input, ChatInput) and api in ("anthropic", "responses"):
-            raise unsupported("Anything but a chat", api)
-        match request.input:
-            case ChatInput() as chat if api == "anthropic":
-                return anthropic_wire.messages_call(request, chat, there)
-            case ChatInput() as chat if api == "responses":
-                return responses_wire.response_call(request, chat, there)
-            case ChatInput() as chat:
-                official = urlsplit(remote.url).hostname == _OFFICIAL
-                return openai_wire.chat_call(request, chat, there, api, official=official)
-            case RawInput() as raw:
-                return openai_wire.raw_call(request, raw, there, api)
-            case EmbeddingInput() as asked:
-                return media_wire.embedding_call(asked, there, api)
-            case ScoreInput() as asked:
-                return media_wire.score_call(asked, there)
-            case SpeechInput() as asked:
-                return media_wire.speech_call(asked, there, api)
-            case TranscriptionInput() as asked:
-                return media_wire.transcription_call(request, asked, there)
 
     def _end(self, running: RunningRequest, answer: _Answer) -> None:
         answer.has_ended = True
@@ -329,34 +307,31 @@ class _Answer:
             self._running.reply.fail(problem)
 
 
-def _headers(request: InferenceRequest) -> dict[str, str]:
-    ids = {"x-client-request-id": request.id}
-    return ids if request.trace is None else {**ids, **request.trace.fields}
+def call_of(request: InferenceRequest, there: str, remote: Remote) -> Call:
+    """Return the call of a request for a model that has this name there.
 
-
-def _parameters(request: InferenceRequest) -> GenerationParameters | None:
-    if not isinstance(request.input, ChatInput | RawInput):
-        return None
-    return GenerationParameters(**{**request.defaults, **request.overrides})
+    Raises:
+        ProblemError: 400: the remote's protocol cannot express it.
+    """
+    make = _CALLS.get(remote.api, _CALLS["openai"]).get(type(request.input))
+    if make is None:
+        raise unsupported("Anything but a chat", remote.api)
+    return make(request, request.input, there, remote)
 
 
 def _estimated_tokens(request: InferenceRequest) -> int:
     """Return the estimated length of a prompt in tokens: images and sounds are not counted."""
+    texts: Sequence[str | tuple[int, ...]] = ()
     match request.input:
         case ChatInput(messages=messages, tools=tools):
-            parts = (part for message in messages for part in message.content if isinstance(part, TextPart))
-            told = sum(len(part.text) for part in parts)
-            calls = sum(len(call.arguments) for message in messages for call in message.tool_calls)
-            characters = told + calls + sum(len(json.dumps(dict(tool.parameters))) for tool in tools)
+            calls = [call.arguments for message in messages for call in message.tool_calls]
+            schemas = [as_json(tool.parameters) for tool in tools]
+            texts = [*(message.text for message in messages), *calls, *schemas]
         case RawInput(prompt=prompt):
-            characters = len(prompt) if isinstance(prompt, str) else len(prompt) * CHARACTERS_PER_TOKEN
+            texts = [prompt]
         case EmbeddingInput(texts=texts):
-            sizes = (
-                len(text) if isinstance(text, str) else len(text) * CHARACTERS_PER_TOKEN for text in texts
-            )
-            characters = sum(sizes)
+            pass
         case ScoreInput(pairs=pairs):
-            characters = sum(len(query) + len(document) for query, document in pairs)
-        case _:
-            characters = 0
-    return characters // CHARACTERS_PER_TOKEN
+            texts = [text for pair in pairs for text in pair]
+    lengths = (len(text) if isinstance(text, str) else len(text) * CHARACTERS_PER_TOKEN for text in texts)
+    return sum(lengths) // CHARACTERS_PER_TOKEN

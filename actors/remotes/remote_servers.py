@@ -1,4 +1,6 @@
-"""Everything that is known of the remotes: their models, their state, and figures of what was sent."""
+"""Everything that is known of the remotes: their state, figures of what was sent, and the lists of their
+models, which are kept up to date in the background.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeGuard
 
 import attrs
+import trio
 
 from greenroom.actors.remotes.breaker import Breaker, BreakerState
 from greenroom.actors.remotes.remote_call import count_of
@@ -32,6 +35,13 @@ _BY_NAME: tuple[tuple[str, ModelType], ...] = (
     (r"whisper|transcribe", "transcription"),
 )
 _CONTEXTS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
+
+INTERVALS = {"greenroom": 5.0}
+"""Seconds between two lists of a remote, by its api; a Greenroom's tells what is loaded."""
+_INTERVAL = 30.0
+_LONGEST = 60.0
+SECONDS = 10.0
+"""Longest time until a list is there."""
 
 log = get_logger(actor="remotes")
 
@@ -97,23 +107,19 @@ class RemoteServer:
 
     def fault(self, now: float) -> str:
         """Return the reason why nothing is sent to it now; empty if something may be."""
-        if not self.breaker.may_begin(now):
-            return f"is away ({self.breaker.reason})"
         if now < self.busy_until:
             return f"has too much to do for {self.busy_until - now:.0f} s"
-        return ""
+        return "" if self.breaker.may_begin(now) else f"is away ({self.breaker.reason})"
 
     def refusal(self, request: object, now: float) -> Problem | None:
         """Begin a request, or return the problem why nothing is sent."""
-        if now < self.busy_until:
-            left = max(1, round(self.busy_until - now))
-            detail = f"The remote '{self.name}' has too much to do."
-            return Problem(429, "remote_busy", detail, retry_after=left)
-        if not self.breaker.begin(request, now):
-            left = max(1, round(self.breaker.seconds_left(now)))
-            detail = f"The remote '{self.name}' is away: {self.breaker.reason}."
-            return Problem(503, "remote_away", detail, retry_after=left)
-        return None
+        if not (why := self.fault(now)):
+            self.breaker.begin(request, now)
+            return None
+        is_busy = now < self.busy_until
+        status, code = (429, "remote_busy") if is_busy else (503, "remote_away")
+        left = self.busy_until - now if is_busy else self.breaker.seconds_left(now)
+        return Problem(status, code, f"The remote '{self.name}' {why}.", retry_after=max(1, round(left)))
 
     def record_list(self, listed: Iterator[OfferedModel], error: str = "") -> None:
         """Record the models of a list, or the reason why none came; the last list then stays."""
@@ -277,3 +283,61 @@ def _offered(name: str, there: str, entry: JsonObject, waiting: int) -> OfferedM
     return OfferedModel(
         name, there, kind, context, inputs, names, count_of(entry.get("created")), loaded, waiting
     )
+
+
+async def watch_remotes(remotes: RemoteServers) -> None:
+    """Ask the remotes for their models again and again, until cancelled."""
+    async with trio.open_nursery() as nursery:
+        for server in remotes.servers.values():
+            nursery.start_soon(_watch, server)
+
+
+def list_url(remote: Remote) -> str:
+    return f"{remote.base}/models{'?limit=1000' if remote.api == 'anthropic' else ''}"
+
+
+async def _watch(server: RemoteServer) -> None:
+    from greenroom.actors.remotes.remote_client import RemoteClient
+
+    client = RemoteClient(server.name, server.remote, server.record_traffic)
+    usual = pause = INTERVALS.get(server.remote.api, _INTERVAL)
+    try:
+        while True:
+            # While the breaker is open nothing is sent; then this is the one request that may try.
+            probe, now = object(), time.monotonic()
+            if now >= server.busy_until and server.breaker.begin(probe, now):
+                was_closed = server.breaker.state(now) == "closed"
+                is_there = await _refresh(server, client)
+                if not was_closed and is_there:
+                    server.breaker.succeed(probe)
+                elif not was_closed:
+                    server.breaker.fail(probe, time.monotonic(), server.error)
+                pause = usual if is_there else min(2 * pause, _LONGEST)
+            await trio.sleep(min(pause, max(server.breaker.seconds_left(time.monotonic()), 1.0) + usual))
+    finally:
+        await client.aclose()
+
+
+async def _refresh(server: RemoteServer, client: Any) -> bool:
+    """Bring the list up to date; return whether the remote has answered."""
+    from greenroom.actors.remotes.remote_client import CallFailure
+
+    remote = server.remote
+    try:
+        key = await trio.to_thread.run_sync(remote.key)
+        listed, _ = await client.get(list_url(remote), key, SECONDS)
+    except CallFailure as failure:
+        server.record_list(iter(()), failure.reason)
+        server.leave_alone(failure.pause)
+        return not failure.counts
+    except (OSError, ValueError) as error:
+        server.record_list(iter(()), str(error))
+        return False
+    used = None
+    if remote.api == "greenroom":
+        try:  # a guest's key does not open this
+            used, _ = await client.get(f"{remote.root}/admin/models", key, SECONDS)
+        except CallFailure:
+            used = None
+    server.record_list(read_list(remote, listed, used))
+    return True

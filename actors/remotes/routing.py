@@ -8,6 +8,9 @@ import attrs
 
 from greenroom.schemas.settings.remotes import Preference
 
+MAX_TEXT = 1_000
+"""Most characters of a decision that is told."""
+
 
 @attrs.frozen
 class Candidate:
@@ -62,9 +65,9 @@ class Decision:
 
     @property
     def text(self) -> str:
-        """The decision in one line, for the log and for people."""
+        """The decision in one line of a bounded length, for records and for people."""
         listed = [f"{model}: {why}" for model, why in (*self.order, *self.left_out)]
-        return "; ".join(listed)
+        return "; ".join(listed)[:MAX_TEXT]
 
 
 _PREFERRED = {"order": "comes first", "cheapest": "is the cheapest", "loaded": "is loaded, or waits least"}

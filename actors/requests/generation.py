@@ -211,7 +211,7 @@ class Generation(RequestEvents):
         match event:
             case NameFound(_, profile, defaults, _, adapter):
                 self._models.begin(event)
-                self.request = attrs.evolve(self.request, applied=adapter)
+                self.request = attrs.evolve(self.request, applied=adapter, chosen=event.chosen)
                 if profile is not None:
                     self._profile = ModelKey(profile)
                     self.request = attrs.evolve(self.request, defaults=defaults)

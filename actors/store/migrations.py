@@ -184,6 +184,11 @@ def add_key_servers(database: Database) -> None:
     database.execute("alter table greenroom_keys add column mcp text not null default '[]'")
 
 
+def tell_choices(database: Database) -> None:
+    """Add to the audit why a route chose a model."""
+    database.execute("alter table greenroom_audit add column chosen text not null default ''")
+
+
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -204,6 +209,7 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "count_metadata": count_metadata,
     "add_key_servers": add_key_servers,
     "add_local_keys": add_local_keys,
+    "tell_choices": tell_choices,
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -41,6 +41,7 @@ def explanation_body(explanation: Explanation) -> dict[str, Any]:
         "prefix": {**prefix, "repeated_seconds": round(prefix["repeated_seconds"], 4)},
         "waited_seconds": {name: round(spent, 4) for name, spent in attrs.asdict(explanation.waits).items()},
         "preempted": {**preempted, "seconds": round(preempted["seconds"], 4)},
+        **({"chosen": explanation.chosen} if explanation.chosen else {}),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import platform
 import shutil
@@ -37,6 +36,7 @@ from greenroom.http.transport.accept_loop import needed_descriptors
 from greenroom.schemas.models.model_description import MachineReport
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.listen_address import ListenAddress, listen_addresses
+from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings
 
 FLAGS = tuple(name for name in FIELDS if name != "models")
@@ -294,30 +294,29 @@ MOST_SECONDS_OFF = 60.0
 
 def check_remotes(settings: Settings) -> Iterator[Finding]:
     """Yield for each remote whether it is reached, takes the key, and has models that the settings list."""
-    import httpx2
+    import trio
 
-    from greenroom.actors.remotes.remote_client import headers_of, tls_context
-    from greenroom.actors.remotes.remote_servers import read_list
+    from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
+    from greenroom.actors.remotes.remote_servers import SECONDS, list_url, read_list
+
+    async def ask(name: str, remote: Remote) -> tuple[Any, str]:
+        client = RemoteClient(name, remote)
+        try:
+            return await client.get(list_url(remote), remote.key(), SECONDS)
+        finally:
+            await client.aclose()
 
     for name, remote in settings.remote_servers.items():
+        place = f"{name}, {remote.root}"
         try:
-            with httpx2.Client(
-                verify=tls_context(remote.ca_file), timeout=remote.connect_timeout, trust_env=False
-            ) as client:
-                answer = client.get(f"{remote.base}/models", headers=headers_of(remote, remote.key()))
-            models = [model.name for model in read_list(remote, answer.json())] if answer.is_success else []
-        except (OSError, ValueError, RecursionError, httpx2.HTTPError) as error:
-            told = "it answers with no JSON" if isinstance(error, json.JSONDecodeError) else str(error)
-            yield Finding("remote", f"{name}, {remote.root}: {told[:300]}", wrong=True)
+            listed, date = trio.run(ask, name, remote)
+        except (CallFailure, OSError, ValueError) as error:
+            told = error.problem.detail if isinstance(error, CallFailure) else str(error)
+            yield Finding("remote", f"{place}: {told[:300]}", wrong=True)
             continue
-        if not answer.is_success:
-            refuses = answer.status_code in (401, 403)
-            what = f"{'it refuses the key' if refuses else 'no list of models'} (status {answer.status_code})"
-            yield Finding("remote", f"{name}, {remote.root}: {what}", wrong=True)
-            continue
-        yield Finding("remote", f"{name}, {remote.root}: {len(models)} models", wrong=not models)
-        seconds = _seconds_off(answer.headers.get("date", ""))
-        if seconds > MOST_SECONDS_OFF:
+        models = [*read_list(remote, listed)]
+        yield Finding("remote", f"{place}: {len(models)} models", wrong=not models)
+        if (seconds := _seconds_off(date)) > MOST_SECONDS_OFF:
             yield Finding("remote", f"{name}: its clock and this machine's differ by {seconds:.0f} s")
 
 

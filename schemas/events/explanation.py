@@ -139,12 +139,17 @@ class Preemptions:
 
 @attrs.frozen
 class Explanation:
-    """Explanation of a choice, or of a request of several."""
+    """Explanation of a choice, or of a request of several.
+
+    Args:
+        chosen: Reasons for which its model was chosen among those of a route; empty without one.
+    """
 
     cached: CachedTokens = CachedTokens()
     prefix: PrefixEnd = PrefixEnd()
     waits: Waits = Waits()
     preempted: Preemptions = Preemptions()
+    chosen: str = ""
 
     def plus(self, choice: Explanation) -> Explanation:
         """Return the explanation of this and another choice of the same request.

@@ -293,6 +293,7 @@ class InferenceRequest:
         allowed: Names and patterns of the models that the caller may use; empty for all.
         may_download: True if it may bring a model of the hub that nobody has named before.
         stays: Reason why it must not leave this machine; empty if it may.
+        chosen: Reasons for which the pool has chosen its model among those of a route; empty without one.
         trace: Its place in a trace; None without one.
         cache_salt: Name of those with whom it shares computed prefixes; empty for all.
         defaults: Parameters of the profile that the client named, for those that it did not set.
@@ -311,6 +312,7 @@ class InferenceRequest:
     allowed: tuple[str, ...] = attrs.field(default=(), kw_only=True)
     may_download: bool = attrs.field(default=True, kw_only=True)
     stays: str = attrs.field(default="", kw_only=True)
+    chosen: str = attrs.field(default="", kw_only=True)
     trace: TraceContext | None = attrs.field(default=None, kw_only=True)
     cache_salt: str = attrs.field(default="", kw_only=True)
     client: str = ""

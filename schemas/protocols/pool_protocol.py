@@ -386,6 +386,7 @@ class ModelName:
         adapter: LoRA adapter that requests by this name apply; None for none.
         route: Name of the route through which it was found; None for none.
         candidates: Models of that route, by their own ids.
+        chosen: Reasons for which the route's model was chosen; empty without a route.
     """
 
     model: str
@@ -396,6 +397,7 @@ class ModelName:
     adapter: AppliedAdapter | None = None
     route: str | None = None
     candidates: tuple[str, ...] = ()
+    chosen: str = ""
 
 
 @attrs.frozen

@@ -6,12 +6,12 @@ import os
 import re
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 import attrs
 
-from greenroom.schemas.settings.setting_groups import setting, setting_table
+from greenroom.schemas.settings.setting_groups import merge_tables, setting, setting_table
 
 REMOTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Pattern of the names of remotes, which begin the names of their models."""
@@ -131,16 +131,6 @@ RemoteTables = tuple[tuple[str, Remote], ...]
 RouteTables = tuple[tuple[str, Route], ...]
 
 
-def _merged(kind: type[Any], tables: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
-    """Return tables by name; of several with one name, the first that sets a value decides it."""
-    defaults = {field.name: field.default for field in attrs.fields(kind)}
-    merged: dict[str, dict[str, Any]] = {}
-    for name, table in tables:
-        values = {key: getattr(table, key) for key in defaults if getattr(table, key) != defaults[key]}
-        merged[name] = {**values, **merged.get(name, {})}
-    return {name: kind(**values) for name, values in merged.items()}
-
-
 @attrs.frozen(slots=False)
 class Remotes:
     """Settings of models elsewhere."""
@@ -163,7 +153,7 @@ class Remotes:
         Raises:
             ValueError: A remote has no address, or two keys.
         """
-        servers: dict[str, Remote] = _merged(Remote, self.remotes)
+        servers = merge_tables(Remote, self.remotes)
         for name, server in servers.items():
             if not server.url:
                 raise ValueError(f"remotes.{name} needs `url`")
@@ -173,8 +163,7 @@ class Remotes:
 
     @property
     def all_routes(self) -> dict[str, Route]:
-        routes: dict[str, Route] = _merged(Route, self.routes)
-        return routes
+        return merge_tables(Route, self.routes)
 
     def is_remote(self, model: str) -> bool:
         """Return whether a name is one of a model of a remote, also while nothing may leave."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import functools
 import types
-from typing import Any, Literal, Union, get_args, get_origin
+from collections.abc import Iterable
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
 
 from greenroom.schemas.messages.generation import GenerationParameters
 
 MEGABYTE = 1024 * 1024
+T = TypeVar("T")
 
 
 def setting(
@@ -52,6 +54,16 @@ def setting_table(kind: type, meaning: str) -> Any:
     ends = {"low": None, "high": None, "above": None, "one_of": ()}
     metadata = {**ends, "meaning": meaning, "table_of": kind, "secret": False}
     return attrs.field(default=(), validator=_check, metadata=metadata)
+
+
+def merge_tables(kind: type[T], tables: Iterable[tuple[str, T]]) -> dict[str, T]:
+    """Return tables by name; of several with one name, the first that sets a value decides it."""
+    defaults = {field.name: field.default for field in attrs.fields(kind)}  # type: ignore[arg-type]
+    merged: dict[str, dict[str, Any]] = {}
+    for name, table in tables:
+        values = {key: getattr(table, key) for key in defaults if getattr(table, key) != defaults[key]}
+        merged[name] = {**values, **merged.get(name, {})}
+    return {name: kind(**values) for name, values in merged.items()}
 
 
 def own(group: type, name: str, meaning: str | None = None) -> Any:

@@ -25,6 +25,7 @@ from greenroom.schemas.settings.setting_groups import (
     Speculation,
     Speed,
     Storage,
+    merge_tables,
     own,
     setting,
     setting_table,
@@ -115,15 +116,6 @@ ProfileTables = tuple[tuple[str, Profile], ...]
 """Pairs of a profile's name and its settings."""
 
 
-def merge_profiles(tables: ProfileTables) -> dict[str, Profile]:
-    """Return profiles by name; of several tables with one name, the first that sets a value decides it."""
-    merged: dict[str, dict[str, object]] = {}
-    for name, table in tables:
-        given = {key: value for key, value in given_values(table).items() if value != ""}
-        merged[name] = {**given, **merged.get(name, {})}
-    return {name: Profile(**values) for name, values in merged.items()}  # type: ignore[arg-type]
-
-
 Source = Literal["file", "environment", "flag"]
 
 Aliases = tuple[tuple[str, str], ...]
@@ -189,7 +181,7 @@ class Settings(
     @property
     def all_profiles(self) -> dict[str, Profile]:
         """The profiles by name, each setting from the first table that has it."""
-        return merge_profiles(self.profiles)
+        return merge_tables(Profile, self.profiles)
 
     @property
     def tool_servers(self) -> dict[str, ToolServer]:

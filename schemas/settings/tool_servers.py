@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 
-from greenroom.schemas.settings.setting_groups import setting, setting_table
+from greenroom.schemas.settings.setting_groups import merge_tables, setting, setting_table
 
 SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 """Pattern of the names of MCP servers."""
@@ -54,8 +54,6 @@ def pairs(entries: tuple[str, ...]) -> dict[str, str]:
     return dict(entry.split("=", 1) for entry in entries)
 
 
-_DEFAULTS = {field.name: field.default for field in attrs.fields(ToolServer)}
-
 ToolServerTables = tuple[tuple[str, ToolServer], ...]
 """Pairs of a server's name and its settings."""
 
@@ -66,12 +64,7 @@ def merge_servers(tables: ToolServerTables) -> dict[str, ToolServer]:
     Raises:
         ValueError: A server has neither a program nor an address, or both.
     """
-    merged: dict[str, dict[str, Any]] = {}
-    for name, table in tables:
-        given = {field.name: getattr(table, field.name) for field in attrs.fields(ToolServer)}
-        set_here = {key: value for key, value in given.items() if value != _DEFAULTS[key]}
-        merged[name] = {**set_here, **merged.get(name, {})}
-    servers = {name: ToolServer(**values) for name, values in merged.items()}
+    servers = merge_tables(ToolServer, tables)
     for name, server in servers.items():
         if (server.command is None) == (server.url is None):
             raise ValueError(f"mcp.{name} needs either `command` or `url`")

@@ -65,6 +65,7 @@ class AuditEntry:
         key_name: Name of that key; empty without one.
         protocol: `openai`, `responses`, `anthropic`, `ollama` or `rerank`; empty for other paths.
         route: Method and route; `WS` for a message on a WebSocket.
+        chosen: Reasons for which its model was chosen among those of a route; empty without one.
         status: HTTP status; null if the client left before it was known.
         seconds: Seconds from its arrival to its end.
         queue: Seconds that it waited for the model.
@@ -86,6 +87,7 @@ class AuditEntry:
     route: str
     model: str
     backend: str
+    chosen: str
     status: int | None
     ending: Ending
     seconds: float

@@ -33,6 +33,9 @@ timeout = 90
 [mcp.gone]
 command = "/no/such/program"
 default = true
+
+[remotes.studio]
+url = "http://127.0.0.1:9"
 """
 
 
@@ -85,6 +88,8 @@ def test_a_call_and_a_lost_list_are_shown_in_the_chat_and_the_control_room(
     assert "No such file" in rows[1]
     assert rows[2].startswith("toystdioready")
     assert "weather" in rows[2]
+    page.go("#control/remotes")
+    assert page.wait(lambda: [row for row in page.texts("tbody tr") if "it cannot be reached" in row])
 
 
 @pytest.mark.parametrize("decision", ["Approve", "Refuse"])

@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 import pytest
+import structlog
 import trio
 from rich.console import Console
 
@@ -221,7 +222,7 @@ async def test_the_far_models_are_listed_with_where_they_live(
         assert 'greenroom:remote_state{remote="studio",state="closed"} 1.0' in metrics
 
 
-CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}
+CHAT = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4, "include_explain": True}
 
 
 async def ask(served: Served, model: str, **headers: str) -> RawResponse:
@@ -245,23 +246,43 @@ async def test_a_keys_requests_stay_here_and_the_audit_tells_who_answered(
             ("home", "smart", 200, "local"),
             ("guest", "smart", 200, "studio"),
         ]
+        chosen: list[str] = []
         sent = each.near.system.remotes.servers["studio"]
         for name, model, status, backend in wanted:
             before = sent.requests
-            answer = await ask(each.near, model, x_api_key=secrets[name])
+            with structlog.testing.capture_logs() as logs:
+                answer = await ask(each.near, model, x_api_key=secrets[name])
+                told = (answer.json().get("usage") or {}).get("greenroom", {}).get("chosen", "")
+
+                async def is_logged(seen: list[Any] = logs, status: int = status) -> bool:
+                    await trio.lowlevel.checkpoint()
+                    return status != 200 or any(line["event"] == "request finished" for line in seen)
+
+                await eventually(is_logged)
+            of_log = {line["chosen"] for line in logs if "chosen" in line}
+            assert of_log == ({told} if told else set())
+            chosen.append(told)
             assert (answer.status, answer.headers.get("x-greenroom-backend")) == (status, backend)
             assert sent.requests - before == (backend == "studio")
 
-        async def rows() -> list[tuple[str, int, str]]:
+        async def rows() -> list[tuple[str, int, str, str]]:
             found = await fetch(each.near.server, "GET", "/admin/audit", x_api_key=secrets["boss"])
             rows = [row for row in found.json()["requests"] if row["protocol"] == "openai"]
-            return [(row["key_name"], row["status"], row["backend"]) for row in reversed(rows)]
+            return [(row["key_name"], row["status"], row["backend"], row["chosen"]) for row in reversed(rows)]
 
         async def is_written() -> bool:
             return len(await rows()) == len(wanted)
 
         await eventually(is_written)
-        assert await rows() == [("home", 403, "local"), ("home", 200, "local"), ("guest", 200, "studio")]
+        why = "its API key keeps requests on this machine"
+        stays = f"qwen3: takes the place of studio/qwen3; studio/qwen3: {why}"
+        first = "studio/qwen3: comes first; qwen3: comes next"
+        assert chosen == ["", stays, first]
+        assert await rows() == [
+            ("home", 403, "local", ""),
+            ("home", 200, "local", stays),
+            ("guest", 200, "studio", first),
+        ]
 
 
 PHASES = ("before the headers", "before the first token", "amid the answer")
@@ -343,7 +364,53 @@ async def test_the_doctor_tells_of_each_remote_what_is_wrong(monkeypatch: pytest
         found = await trio.to_thread.run_sync(lambda: [*check_remotes(settings)])
     wrong = {each.text.partition(",")[0]: each.text for each in found if each.wrong}
     assert wrong.keys() == {"locked", "page", "gone", "keyless"}
-    assert "refuses the key" in wrong["locked"]
+    assert "refuses its key" in wrong["locked"]
     assert "the variable NO_KEY holds no key" in wrong["keyless"]
     assert [each.text for each in found if "clock" in each.text]
     assert any("2 models" in each.text for each in found)
+
+
+@_DEAR
+async def test_three_greenrooms_share_requests_and_pass_none_on_twice(
+    tiny_model: Callable[..., Path],
+) -> None:
+    folder = str(tiny_model("qwen3"))
+    async with serving(Settings(models=(folder,), shutdown_timeout=60.0)) as first:
+        last = ("first", Remote(first.server.address, "greenroom"))
+        async with serving(Settings(models=(folder,), remotes=(last,), shutdown_timeout=60.0)) as second:
+            names = ("qwen3", "chain=first/qwen3")
+            remotes = (
+                ("a", Remote(first.server.address, "greenroom", slots=2)),
+                ("b", Remote(second.server.address, "greenroom", models=names, slots=2)),
+            )
+            route = ("any", Route(("a/qwen3", "b/qwen3"), max_wait=0.0))
+            near = Settings(remotes=remotes, routes=(route,), shutdown_timeout=60.0)
+            async with serving(near) as third:
+                sent = third.system.remotes.servers
+                # What is the second one's from the first is asked of neither.
+                chained = await ask(third, "b/chain")
+                assert (chained.status, chained.json()["error"]["code"]) == (503, "remote_refused")
+                assert second.system.remotes.servers["first"].requests == 0
+                assert (await ask(second, "first/qwen3")).status == 200
+                statuses: list[int] = []
+
+                async def one() -> None:
+                    statuses.append((await ask(third, "any")).status)
+
+                async with trio.open_nursery() as nursery:
+                    for _ in range(8):
+                        nursery.start_soon(one)
+                assert statuses == [200] * 8
+                assert min(sent["a"].requests, sent["b"].requests - 1) > 0
+                async with connected(third.server) as client:
+                    body = {**CHAT, "model": "a/qwen3", "stream": True, "ignore_eos": True}
+                    asked = json.dumps({**body, "max_tokens": 4_000}).encode()
+                    await client.request("POST", "/v1/chat/completions", asked)
+                    await client.read_until(b'"delta":{"content"')
+
+                async def is_idle() -> bool:
+                    found = [await fetch(each.server, "GET", "/admin/requests") for each in (first, third)]
+                    return all(each.json()["requests"] == [] for each in found)
+
+                await eventually(is_idle)
+                assert sent["a"].running == 0

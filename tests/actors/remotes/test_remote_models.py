@@ -15,12 +15,10 @@ import trio
 
 from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
-from greenroom.actors.remotes.anthropic_wire import messages_call
 from greenroom.actors.remotes.breaker import FAILURES
-from greenroom.actors.remotes.openai_wire import chat_call
 from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
+from greenroom.actors.remotes.remote_model import call_of
 from greenroom.actors.remotes.remote_servers import MAX_MODELS, read_list
-from greenroom.actors.remotes.responses_wire import response_call
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import (
@@ -33,7 +31,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
-from greenroom.schemas.messages.requests import ChatInput, TraceContext
+from greenroom.schemas.messages.requests import TraceContext
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
@@ -125,14 +123,7 @@ async def outcome(client: RemoteClient, far: StandIn, api: Any, script: Script) 
     """Return the text that a client gets of a script, and the problem at its end."""
     far.answer = answering(script, "big")
     asked = chat("far/big")
-    assert isinstance(asked.input, ChatInput)
-    match api:
-        case "anthropic":
-            call = messages_call(asked, asked.input, "big")
-        case "responses":
-            call = response_call(asked, asked.input, "big")
-        case _:
-            call = chat_call(asked, asked.input, "big", api, official=False)
+    call = call_of(asked, "big", Remote(far.url, api))
     events: list[InferenceEvent] = []
     problem = None
     try:

@@ -44,6 +44,7 @@ WRITTEN = (
     "count_metadata",
     "add_key_servers",
     "add_local_keys",
+    "tell_choices",
 )
 """Names that databases hold already; new ones are appended."""
 

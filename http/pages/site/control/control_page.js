@@ -7,19 +7,20 @@ import { InspectorTab } from './inspector_tab.js';
 import { KeysTab } from './keys_tab.js';
 import { LogTab } from './log_tab.js';
 import { ModelsTab } from './models_tab.js';
+import { RemotesTab } from './remotes_tab.js';
 import { RequestsTab } from './requests_tab.js';
 import { SettingsTab } from './settings_tab.js';
 import { ToolsTab } from './tools_tab.js';
 import { UsageTab } from './usage_tab.js';
 
 const TABS = {
-  models: ['Models', ModelsTab], requests: ['Requests', RequestsTab], tools: ['Tools', ToolsTab], downloads: ['Downloads', DownloadsTab], log: ['News and log', LogTab],
+  models: ['Models', ModelsTab], requests: ['Requests', RequestsTab], tools: ['Tools', ToolsTab], remotes: ['Remotes', RemotesTab], downloads: ['Downloads', DownloadsTab], log: ['News and log', LogTab],
   settings: ['Settings', SettingsTab], keys: ['Keys', KeysTab], usage: ['Usage and audit', UsageTab], inspector: ['Inspector', InspectorTab],
 };
 
 // Tabs of what this server does not keep, or has not.
 const missingOf = (status) => [
-  status.audit === false && 'usage', status.inspector === false && 'inspector', !status.mcp?.length && 'tools',
+  status.audit === false && 'usage', status.inspector === false && 'inspector', !status.mcp?.length && 'tools', !status.remotes?.length && 'remotes',
 ];
 
 export function ControlPage({ path }) {
