@@ -179,24 +179,23 @@ class ChatReader(wire.Reader):
 
     def __init__(self, choices: int) -> None:
         self._choices = [wire.Choice(index) for index in range(choices)]
-        self._usage: Usage | None = None
+        self._usage = Usage()
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
         if "choices" not in data:
             raise wire.BrokenAnswer("a chunk without choices")
-        if (usage := wire.members_of(data.get("usage"))) and self._usage is None:
+        if usage := wire.members_of(data.get("usage")):  # some tell it so far in every chunk
             self._usage = usage_of(usage)
         for choice in wire.items_of(data["choices"]):
             index = wire.index_of(choice.get("index", 0), min(len(self._choices), wire.MAX_CHOICES))
             yield from _read(self._choices[index], choice)
 
     def end(self) -> Iterator[InferenceEvent]:
-        usage = self._usage or Usage()
-        ends = [choice.finish(usage) for choice in self._choices]
+        ends = [choice.finish(self._usage) for choice in self._choices]
         self.finished = True
         # The remote tells the sum over all choices.
         yield ends[0]
-        none = attrs.evolve(usage, generated=0, reasoning=0)
+        none = attrs.evolve(self._usage, generated=0, reasoning=0)
         yield from (attrs.evolve(end, usage=none) for end in ends[1:])
 
 

@@ -32,7 +32,7 @@ MAX_ERROR = 64 * 1024
 """Most bytes of an error that are read."""
 MAX_CHOICES = 128
 MAX_CALLS = 1_024
-MAX_COUNT = 10**9
+MAX_COUNT = 10**10
 """Largest number of tokens that is believed; clients are charged for them."""
 _NAMES: dict[Any, str] = {dict: "object", list: "list", str: "text"}
 T = TypeVar("T")
@@ -120,10 +120,11 @@ def raise_reported(data: JsonObject) -> None:
 
 def words_of(error: Any) -> tuple[str, str]:
     """Return the type and code of an error, and its message, which may quote a prompt."""
-    members = error if isinstance(error, dict) else {}
-    code = " ".join(str(members[name])[:100] for name in ("type", "code") if members.get(name))
-    text = members.get("message") or (error if isinstance(error, str) else "")
-    return code or "error", str(text)[:500]
+    members = error if isinstance(error, dict) else {"message": error}
+    # Only of plain values: the text of a deep list may exceed the stack.
+    said = {name: str(value) for name, value in members.items() if value and isinstance(value, str | int)}
+    code = " ".join(said[name][:100] for name in ("type", "code") if name in said)
+    return code or "error", said.get("message", "")[:500]
 
 
 def encoded(data: bytes) -> str:

@@ -144,7 +144,11 @@ class RemoteClient:
     async def _open(self) -> httpx2.AsyncClient:
         async with self._opening:
             if self._client is None:
-                context = await trio.to_thread.run_sync(tls_context, self._remote.ca_file)
+                try:
+                    httpx2.URL(self._remote.base)
+                    context = await trio.to_thread.run_sync(tls_context, self._remote.ca_file)
+                except (httpx2.InvalidURL, OSError, RuntimeError, ValueError):
+                    self._fail("unreachable", "its `url` or `ca_file` cannot be used")
                 timeout = httpx2.Timeout(None, connect=self._remote.connect_timeout)
                 # What the environment says of proxies and passwords would send requests elsewhere.
                 # A cookie would tie together the requests of different clients.

@@ -253,13 +253,16 @@ def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[Offered
     """
     entries = listed.get("data") if isinstance(listed, dict) else None
     loads = used.get("models") if isinstance(used, dict) else None
-    waiting = {str(each.get("id")): count_of(each.get("waiting")) for each in _objects(loads)}
+    waiting = {
+        each["id"]: count_of(each.get("waiting")) for each in _objects(loads) if _is_name(each.get("id"))
+    }
     for entry in _objects(entries):
         there = entry.get("id")
         if not _is_name(there):
             continue
         # What another Greenroom has from a remote itself is not asked of it.
-        is_far = str(entry.get("architecture") or "").startswith("remote (")
+        kind = entry.get("architecture")
+        is_far = isinstance(kind, str) and kind.startswith("remote (")
         if not is_far and (name := remote.name_here(there)) is not None:
             yield _offered(name, there, entry, waiting.get(there, 0))
 

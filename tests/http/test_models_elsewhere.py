@@ -358,12 +358,16 @@ async def test_the_doctor_tells_of_each_remote_what_is_wrong(monkeypatch: pytest
             "locked": Remote(locked.url),
             "page": Remote(page.url),
             "gone": Remote("http://127.0.0.1:9"),
+            "uncertain": Remote(fine.url, ca_file="~nobody-here/none.pem"),
+            "odd": Remote("http://\u2603.example"),
             "keyless": Remote(fine.url, key_env="NO_KEY"),
         }
         settings = Settings(remotes=tuple(remotes.items()))
         found = await trio.to_thread.run_sync(lambda: [*check_remotes(settings)])
     wrong = {each.text.partition(",")[0]: each.text for each in found if each.wrong}
-    assert wrong.keys() == {"locked", "page", "gone", "keyless"}
+    assert wrong.keys() == {"locked", "page", "gone", "odd", "uncertain", "keyless"}
+    assert "cannot be used" in wrong["odd"]
+    assert "cannot be used" in wrong["uncertain"]
     assert "refuses its key" in wrong["locked"]
     assert "the variable NO_KEY holds no key" in wrong["keyless"]
     assert [each.text for each in found if "clock" in each.text]

@@ -10,13 +10,14 @@ from random import Random
 from typing import Any
 
 import attrs
+import httpx2
 import pytest
 import trio
 
 from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
 from greenroom.actors.remotes.breaker import FAILURES
-from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
+from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient, _retry_after
 from greenroom.actors.remotes.remote_model import call_of
 from greenroom.actors.remotes.remote_servers import MAX_MODELS, read_list
 from greenroom.actors.requests.generation import Generation
@@ -224,6 +225,21 @@ async def test_a_busy_remote_is_left_alone_for_as_long_as_it_asks() -> None:
                     await trio.sleep(0.01)
             assert problem_of(await events_of(system, "far/big")).code == "remote_busy"
             assert far.posts == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds"),
+    [
+        ("0", 0.0),
+        ("999999999", 600.0),
+        ("-5", 5.0),
+        ("1e9", 5.0),
+        ("nan", 5.0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 5.0),
+    ],
+)
+def test_a_pause_that_a_remote_asks_for_is_bounded(asked: str, seconds: float) -> None:
+    assert _retry_after(httpx2.Response(429, headers={"retry-after": asked})) == seconds
 
 
 MANY = 10**400

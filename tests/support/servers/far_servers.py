@@ -359,6 +359,8 @@ HEADS: dict[str, Script] = {
         (b'{"type": "error", "error": {"type": "api_error", "message": "SECRET"}}',), kind="application/json"
     ),
     "a body of another kind": Script((b'{"hello": 1}',), kind="application/json"),
+    "lists without an end": Script((b'{"SECRET": [' + b"[]," * 30_000,), kind="application/json"),
+    "an error without an end": Script((b"SECRET" * 200_000,) * 100, 500),
     "an empty body": Script((), kind="application/json"),
     "a compressed body": Script((b"\x1f\x8b" + b"x" * 100,), headers={"content-encoding": "gzip"}),
     "no HTTP": Script((b"SSH-2.0-OpenSSH_9.9\r\n",), raw=True),
