@@ -56,7 +56,10 @@ class CatalogLookups:
             return None
         if self._revision != self._engines.names.revision:
             self._revision, self._names = self._engines.names.revision, {}
-        return self._names.get(message.key.model)
+        remotes, name = self._engines.names.remotes, message.key.model
+        if remotes is not None and remotes.place(name) is not None:  # which may change at any time
+            return ModelName(name)
+        return self._names.get(name)
 
     async def find(
         self, name: str, without: tuple[str, ...] = (), adapter: Adapter | None = None
@@ -71,7 +74,6 @@ class CatalogLookups:
         found = await self._look(partial(self._engines.names.resolve, name, without, adapter), model=name)
         stays = not self._engines.names.chooses_default and len(self._names) < MAX_REMEMBERED
         stays = stays and revision == self._revision == self._engines.names.revision
-        # What is elsewhere may change at any time.
         stays = stays and self._engines.names.elsewhere(name) is None
         if isinstance(found, ModelName) and found.listed and stays and found.adapter is None:
             self._names[name] = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -32,7 +33,8 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
-from greenroom.schemas.messages.requests import TraceContext
+from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.messages.requests import EmbeddingInput, TraceContext
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
@@ -382,20 +384,27 @@ async def test_no_request_is_lost_over_a_remote_that_comes_and_goes() -> None:
     broken += [Script((*pieces[:3], *fault)) for fault in FAULTS.values() if None not in fault]
     endings: Counter[str] = Counter()
 
-    def answer(asked: Asked) -> Script:
-        listing = asked.method == "GET"
-        return (
-            models("big") if listing else chance.choice(broken) if chance.random() < 0.3 else Script(pieces)
-        )
+    vector = json.dumps({"data": [{"index": 0, "embedding": [0.5, 1.0]}]}).encode()
 
-    async with two_remotes("openai") as (system, far, _):
-        far.answer = answer
+    def sound(asked: Asked) -> Script:
+        if asked.path.endswith("/embeddings"):
+            return Script((vector,), kind="application/json")
+        return models("big") if asked.method == "GET" else Script(pieces)
+
+    def answer(asked: Asked) -> Script:
+        is_broken = asked.method == "POST" and chance.random() < 0.3
+        return chance.choice(broken) if is_broken else sound(asked)
+
+    async with two_remotes("openai") as (system, far, spare):
+        far.answer, spare.answer = answer, sound
 
         async def ask(number: int) -> None:
             name = "smart" if number % 3 else "far/big"
-            _, text, end = told(await events_of(system, name, id=f"r{number}"))
+            embeds: dict[str, Any] = {"input": EmbeddingInput(("rain",))} if number % 5 == 0 else {}
+            events = await events_of(system, name, id=f"r{number}", **embeds)
+            _, text, end = told(events)
             if isinstance(end, Finished):
-                assert text == "Hello"
+                assert isinstance(events[0], Vector) if embeds else text == "Hello"
                 endings["answered"] += 1
             else:
                 assert isinstance(end, Failed)
