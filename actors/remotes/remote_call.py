@@ -124,7 +124,8 @@ def words_of(error: Any) -> tuple[str, str]:
     # Only of plain values: the text of a deep list may exceed the stack.
     said = {name: str(value) for name, value in members.items() if value and isinstance(value, str | int)}
     code = " ".join(said[name][:100] for name in ("type", "code") if name in said)
-    return code or "error", said.get("message", "")[:500]
+    text = said.get("message", "")[:500]
+    return code or "error", "".join(each if each.isprintable() else " " for each in text)
 
 
 def encoded(data: bytes) -> str:

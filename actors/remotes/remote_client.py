@@ -113,10 +113,14 @@ class RemoteClient:
                 patience.deadline = trio.current_time() + limits.silence_timeout
                 deliver(event)
 
-            with ExitStack() as files:
-                request = self._request(client, call, key, headers, files)
-                async with self._sent(client, request) as response:
-                    await self._receive(response, call, take, patience)
+            try:
+                with ExitStack() as files:
+                    request = self._request(client, call, key, headers, files)
+                    async with self._sent(client, request) as response:
+                        await self._receive(response, call, take, patience)
+            except CallFailure:
+                if not call.reader.finished:  # what comes behind a complete answer is of no account
+                    raise
         if patience.cancelled_caught and not call.reader.finished:
             self._fail("silent", "it was silent for too long", status=504)
 
@@ -371,7 +375,7 @@ def _retry_after(response: httpx2.Response) -> float | None:
     asked = response.headers.get("retry-after")
     if asked is None:
         return None
-    return min(float(asked), _LONGEST_PAUSE) if re.fullmatch("[0-9]{1,9}", asked) else _PAUSE
+    return min(float(asked), _LONGEST_PAUSE) if re.fullmatch("[0-9]{1,99}", asked) else _PAUSE
 
 
 def tls_context(ca_file: str | None) -> ssl.SSLContext:

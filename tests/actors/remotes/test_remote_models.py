@@ -149,6 +149,8 @@ async def test_each_fault_is_a_problem_that_names_the_remote_and_quotes_nothing(
     async with standing_in(answering(Script())) as far:
         limits: list[tuple[str, ...]] = [(), ("silence_timeout",), ("first_token_timeout",)]
         clients = {each: RemoteClient("far", _remote(far, api, *each)) for each in limits}
+        whole = Script(STREAMS[api], headers={"content-length": "100000"})  # it breaks off behind its end
+        assert await outcome(clients[()], far, api, whole) == ("Hello", None)
         for name, script in HEADS.items():
             text, problem = await outcome(clients[()], far, api, script)
             if text or problem is None or "SECRET" in problem.detail or problem.code not in NOT_ANSWERED:
@@ -233,7 +235,7 @@ async def test_a_busy_remote_is_left_alone_for_as_long_as_it_asks() -> None:
     ("asked", "seconds"),
     [
         ("0", 0.0),
-        ("999999999", 600.0),
+        ("9" * 20, 600.0),
         ("-5", 5.0),
         ("1e9", 5.0),
         ("nan", 5.0),
