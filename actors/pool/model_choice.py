@@ -44,18 +44,18 @@ class Routes:
         if isinstance(message, Acquire):
             names = {"route": found.route, "model": model}
             self._log.info("routed", request_id=message.request_id, **names, chosen=decision.text)
-        is_first_of_many = len(decision.order) > 1
-        return attrs.evolve(found, model=model, replaceable=is_first_of_many, chosen=decision.text)
+        told = {"replaceable": len(decision.order) > 1, "chosen": decision.text}
+        return attrs.evolve(found, model=model, **told)
 
     def _candidate(self, model: str, now: float) -> Candidate:
-        if self._remotes.place(model) is not None:
-            return self._remotes.candidate(model)
-        return _of_here(self._overview.record_of(ModelKey(model)), now)
+        record = self._overview.record_of(ModelKey(model))
+        used = record.used_slots + sum(ticket.slots for ticket in record.tickets)
+        is_far = self._remotes.place(model) is not None
+        return self._remotes.candidate(model, used) if is_far else _of_here(record, used, now)
 
 
-def _of_here(record: ModelRecord, now: float) -> Candidate:
-    """Return the facts about a model of this machine."""
-    used = record.used_slots + sum(ticket.slots for ticket in record.tickets)
+def _of_here(record: ModelRecord, used: int, now: float) -> Candidate:
+    """Return the facts about a model of this machine, of which so many slots are used or waited for."""
     ahead = used - record.model_slots + 1
     wait: float | None = 0.0
     if ahead > 0:

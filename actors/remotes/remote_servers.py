@@ -201,11 +201,11 @@ class RemoteServers:
         listed = (each for each in self.servers[server].described if each.id == model)
         return next(listed, None) or _description(server, self.servers[server].remote, _guessed(name))
 
-    def candidate(self, model: str) -> Candidate:
-        """Return the facts about a model, for the choice between several."""
+    def candidate(self, model: str, used: int) -> Candidate:
+        """Return the facts about a model, of which so many slots are used or waited for here."""
         server, name = self.servers[model.partition("/")[0]], model.partition("/")[2]
         known, now = (server.models or {}).get(name), self._clock()
-        full = server.running >= server.remote.slots or (known is not None and known.waiting > 0)
+        full = max(server.running, used) >= server.remote.slots or (known is not None and known.waiting > 0)
         return Candidate(
             model,
             server.name,
