@@ -44,8 +44,7 @@ class Routes:
         if isinstance(message, Acquire):
             names = {"route": found.route, "model": model}
             self._log.info("routed", request_id=message.request_id, **names, chosen=decision.text)
-        told = {"replaceable": len(decision.order) > 1, "chosen": decision.text}
-        return attrs.evolve(found, model=model, **told)
+        return attrs.evolve(found, model=model, replaceable=len(decision.order) > 1, chosen=decision.text)
 
     def _candidate(self, model: str, now: float) -> Candidate:
         record = self._overview.record_of(ModelKey(model))

@@ -126,8 +126,8 @@ class AuditBook:
             found.halves -= 1
             found.was_cancelled |= cancelled
             if ended is not None:
-                told = {"backend": backend or found.row.backend, "chosen": chosen}
-                found.row = attrs.evolve(_added(found.row, ended), **told)
+                row = _added(found.row, ended)
+                found.row = attrs.evolve(row, backend=backend or row.backend, chosen=chosen)
             if error and not found.row.error:
                 found.row = attrs.evolve(found.row, error=_bounded(error))
             self._complete(found)
