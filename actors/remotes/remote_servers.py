@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeGuard
 
 import attrs
@@ -325,10 +326,14 @@ async def _refresh(server: RemoteServer, client: Any) -> bool:
     """Bring the list up to date; return whether the remote has answered."""
     from greenroom.actors.remotes.remote_client import CallFailure
 
-    remote = server.remote
+    remote, used = server.remote, None
     try:
         key = await trio.to_thread.run_sync(remote.key)
         listed, _ = await client.get(list_url(remote), key, SECONDS)
+        if remote.api == "greenroom":
+            with suppress(CallFailure):  # a guest's key does not open this
+                used, _ = await client.get(f"{remote.root}/admin/models", key, SECONDS)
+        server.record_list(read_list(remote, listed, used))
     except CallFailure as failure:
         server.record_list(iter(()), failure.reason)
         server.leave_alone(failure.pause)
@@ -336,11 +341,4 @@ async def _refresh(server: RemoteServer, client: Any) -> bool:
     except (OSError, ValueError) as error:
         server.record_list(iter(()), str(error))
         return False
-    used = None
-    if remote.api == "greenroom":
-        try:  # a guest's key does not open this
-            used, _ = await client.get(f"{remote.root}/admin/models", key, SECONDS)
-        except CallFailure:
-            used = None
-    server.record_list(read_list(remote, listed, used))
     return True
