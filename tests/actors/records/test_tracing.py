@@ -126,6 +126,7 @@ async def test_a_streamed_loop_of_tools_is_one_tree_at_a_collector(
     agent, turn, tool = "invoke_agent greenroom-demo", "chat greenroom-demo", "execute_tool weather"
     assert {(root.name, agent), (agent, turn), (agent, tool)} <= tree
     assert {(turn, "wait"), (turn, "prepare")} <= tree
+    assert len(spans) <= 5 + 2 * 4  # none for a token
     turns = [span for span in spans if span.name == turn]
     assert len(turns) == 2
     told = values_of(turns[0])
