@@ -13,6 +13,7 @@ import attrs
 import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.ranks import ranked_engine
 from greenroom.engine.ranks.ranked_engine import (
     RankGroup,
     load_ranks,
@@ -37,8 +38,10 @@ from greenroom.tests.support.engines.text_engines import opened
 
 
 def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
-    tiny_model: Callable[..., Path],
+    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for limit in ("SILENT_SECONDS", "_READ_SECONDS", "_JOIN_SECONDS"):  # however slow this machine is now
+        monkeypatch.setattr(ranked_engine, limit, 120.0)
     folder = tiny_model("qwen3")
     account = MemoryAccount()
     with ranked(folder, 2, account=account) as engine:
