@@ -89,7 +89,8 @@ def main() -> None:
     except ProblemError as error:
         reports.put("refused", error.problem)
     except BaseException as error:
-        traceback.print_exc()
+        if not str(error).startswith("[ring]"):  # a lost peer, of which the parent tells
+            traceback.print_exc()
         reports.put("failed", f"{type(error).__name__}: {error}"[:500])
     os._exit(0)  # without waiting for transfers that never end
 
