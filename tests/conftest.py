@@ -36,6 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     soak = config.option.markexpr == "soak"
     hypothesis.settings.register_profile(
         "greenroom",
+        max_examples=100 if soak else 30,  # most are as good as a hundred of Hypothesis' own choice
         derandomize=not soak,
         database=None,
         deadline=None,

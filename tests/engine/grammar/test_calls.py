@@ -107,7 +107,7 @@ def test_every_format_that_is_read_can_be_constrained() -> None:
 
 @pytest.mark.parametrize("call_format", CALL_SYNTAXES)
 def test_a_required_call_is_made_and_its_arguments_validate(either: Grammars, call_format: str) -> None:
-    for seed in range(6):
+    for seed in range(3):
         written = either.walk(constrained(call_format, REQUIRED), seed, eager={END: 0.5})
         assert written.stopped
         extracted = calls_of(call_format, written.text)
@@ -119,7 +119,7 @@ def test_a_required_call_is_made_and_its_arguments_validate(either: Grammars, ca
 def test_a_named_tool_is_called_exactly_once_where_calls_are_not_parallel(
     either: Grammars, call_format: str
 ) -> None:
-    for seed in range(4):
+    for seed in range(2):
         written = either.walk(constrained(call_format, NAMED, parallel=False), seed)
         assert written.stopped
         assert [call.name for call in calls_of(call_format, written.text).calls] == ["find-code"]
@@ -169,7 +169,7 @@ def test_a_model_without_a_marker_answers_or_calls(
     grammars: Grammars, call_format: str, beginning: str
 ) -> None:
     called = 0
-    for seed in range(20):
+    for seed in range(10):
         start = grammars.matcher(constrained(call_format, AUTO))
         prefix = grammars.tokenizer.encode(beginning if seed % 2 else _PLAIN.get(call_format, ""))
         for token in prefix:
@@ -179,7 +179,7 @@ def test_a_model_without_a_marker_answers_or_calls(
         extracted = calls_of(call_format, grammars.text([*prefix, *written.tokens]))
         called += bool(extracted.calls)
         assert bool(extracted.calls) == bool(seed % 2)
-    assert called == 10
+    assert called == 5
 
 
 def test_free_text_costs_and_forbids_nothing(grammars: Grammars) -> None:

@@ -48,7 +48,7 @@ class CopiedCharacters:
                 self.count += len(value)
 
 
-def copied(stream: ToolCallStream | ReasoningStream, text: str, size: int = 4) -> int:
+def copied(stream: ToolCallStream | ReasoningStream, text: str, size: int = 8) -> int:
     with CopiedCharacters() as characters:
         for at in range(0, len(text), size):
             stream.feed(text[at : at + size])
@@ -73,7 +73,7 @@ def unfinished(parser_id: str) -> dict[str, Callable[[int], str]]:
 
 def grown(make: Callable[[], Any], text: Callable[[int], str]) -> float:
     """Return the growth of copied characters when a text doubles."""
-    return copied(make(), text(3_000)) / copied(make(), text(1_500))
+    return copied(make(), text(2_000)) / copied(make(), text(1_000))
 
 
 @pytest.mark.parametrize("parser_id", WRITTEN)

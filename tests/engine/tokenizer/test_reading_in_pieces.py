@@ -119,15 +119,23 @@ def tokenizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
     return load_tokenizer(tmp_path)
 
 
+@pytest.fixture
+def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split texts of several thousand characters as longer ones are."""
+    monkeypatch.setattr(text_encoder, "PIECE", 2_048)
+    monkeypatch.setattr(reading_in_pieces, "PIECE", 2_048)
+
+
 TEXTS = {
-    "prose": PROSE[:100_000],
-    "one line": PROSE[:100_000].replace("\n", " "),
-    "control tokens": "a<|im_end|>" * 9_000,
-    "no spaces": "".join(Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789/+", k=100_000)),
-    "indented": "\t\tif (a) {\r\n\r\n      b();\r\n" * 4000,
+    "prose": PROSE[:15_000],
+    "one line": PROSE[:15_000].replace("\n", " "),
+    "control tokens": "a<|im_end|>" * 1_300,
+    "no spaces": "".join(Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789/+", k=15_000)),
+    "indented": "\t\tif (a) {\r\n\r\n      b();\r\n" * 600,
 }
 
 
+@pytest.mark.usefixtures("short_pieces")
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_pieces_have_the_tokens_of_the_whole(tokenizer: ChatTokenizer, text: str) -> None:
     backend = tokenizer.wrapped._tokenizer._tokenizer
@@ -139,13 +147,6 @@ def test_pieces_have_the_tokens_of_the_whole(tokenizer: ChatTokenizer, text: str
         assert len(found) > 1
         whole = backend.encode_batch_fast([text], add_special_tokens=special)[0].ids
         assert list(chain.from_iterable(found)) == whole
-
-
-@pytest.fixture
-def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Split texts of several thousand characters as longer ones are."""
-    monkeypatch.setattr(text_encoder, "PIECE", 2_048)
-    monkeypatch.setattr(reading_in_pieces, "PIECE", 2_048)
 
 
 @pytest.mark.usefixtures("short_pieces")
