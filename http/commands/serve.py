@@ -20,7 +20,7 @@ from greenroom.http.process.deferred_imports import deferred_imports
 from greenroom.http.process.exit_status import ExitStatus, program_name
 from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.sources import GroupedCommand, read_settings, settings_options
-from greenroom.http.supervision.heartbeat import inherit
+from greenroom.http.supervision.heartbeat import Inheritance, inherit
 from greenroom.http.terminal.streams import MODEL, first_request, kind_of_default, served_ids
 from greenroom.schemas.settings.settings import Settings
 
@@ -77,6 +77,11 @@ def command(
         from greenroom.http.supervision.supervisor import supervise
 
         sys.exit(supervise(settings, inherited.sockets))
+    _run(context, settings, local, inherited)
+
+
+def _run(context: click.Context, settings: Settings, local: LocalModels, inherited: Inheritance) -> None:
+    """Import what serving needs, serve until the end, and exit with a status unless all is well."""
     with deferred_imports():
         from greenroom.http.process.shutdown import Shutdown
         from greenroom.http.supervision.heartbeats import Watchers
