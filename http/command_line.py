@@ -9,7 +9,7 @@ import difflib
 import errno
 import importlib
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from greenroom.schemas.models.model_description import Download, MachineReport
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
+    from greenroom.schemas.settings.hosts import Host
     from greenroom.schemas.settings.settings import Settings
 
 
@@ -200,6 +201,25 @@ class EngineModels:
             {"id": known.id, **model_listing(known), "folder": known.folder, "notices": list(known.notices)}
             for known in (() if isinstance(found, Problem) else found)
         ]
+
+    def check_hosts(
+        self, hosts: Sequence[Host], model: str | None, settings: Settings
+    ) -> Iterator[tuple[str, str, bool]]:
+        from greenroom.actors.engines.listed_models import ModelNames
+        from greenroom.engine.catalog.kind_detection import detect
+        from greenroom.engine.ranks.check_hosts import CheckedModel, check_hosts
+        from greenroom.schemas.problems import Problem, ProblemError, load_failed
+
+        checked = None
+        if model is not None:
+            entry = ModelNames(settings).find(model)
+            if isinstance(entry, Problem) or entry.folder is None:
+                raise ProblemError(
+                    entry if isinstance(entry, Problem) else load_failed(model, "its files are not here.")
+                )
+            record = detect(entry.folder, settings.trust_remote_code, entry.id)
+            checked = CheckedModel(entry.hub_id or entry.id, entry.folder, record)
+        yield from check_hosts(hosts, checked, settings)
 
 
 @click.command(

@@ -32,6 +32,7 @@ COMMANDS = {
     "show": "Show what is known about a model, and where its settings come from.",
     "reload": "Have a running server take in changed settings, without a restart.",
     "service": "Run the server in the background, from login on and again after crashes.",
+    "hosts": "Examine the machines that share a model, and the links between them.",
     "doctor": "Examine this machine for a server, and say what is wrong.",
     "completion": "Print a script that completes commands, options and models in bash, zsh or fish.",
 }

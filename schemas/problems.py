@@ -164,7 +164,7 @@ def insufficient_memory(model: str, required: int, available: int, freed: int = 
     """
     detail = (
         f"The model '{model}' needs {_megabytes(required)} of memory; it can have {_megabytes(available)} "
-        "(setting memory_bytes)."
+        "(setting memory_bytes). A text model can be spread over several machines (settings ranks and hosts)."
     )
     if freed:
         detail += f" {_megabytes(freed)} of other models were unloaded for it."

@@ -118,6 +118,59 @@ def load_size(
     return LoadSize(size.weights + draft.weights, size.working, size.cache + draft.cache)
 
 
+_NUMBERED_LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")
+
+
+@attrs.frozen
+class PartSizes:
+    """The memory of a text model's parts, in bytes.
+
+    Args:
+        embeddings: Weights before the first layer.
+        head: Weights after the last layer; the embeddings too if the model is tied to them.
+        layers: Weights and KV cache of each layer.
+        working: Temporary arrays, which every process that has layers needs.
+        files: Names of the weight files that hold tensors of each layer; under -1 those of all other tensors.
+    """
+
+    embeddings: int
+    head: int
+    layers: tuple[LoadSize, ...]
+    working: int
+    files: Mapping[int, frozenset[str]]
+
+
+def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> PartSizes:
+    """Return the memory that each part of a text model needs; reads what `load_size` does.
+
+    Raises:
+        ValueError: A weight file is broken, or the tensors are not named by numbered layers.
+    """
+    config = read_optional(folder / "config.json")
+    tensors = dict(_tensors(folder, "text", checked=False))
+    settings = attrs.evolve(settings, dtype=_weight_type(record, tensors, settings))
+    parts: dict[int, dict[str, StoredTensor]] = {}
+    embeddings, files = 0, dict[int, frozenset[str]]()
+    for place, tensor in tensors.items():
+        file, _, name = place.partition(":")
+        numbered = _NUMBERED_LAYER.search(name)
+        part = int(numbered[1]) if numbered else -1
+        parts.setdefault(part, {})[place] = tensor
+        files[part] = files.get(part, frozenset()) | {file}
+        if "embed_tokens." in name or "embeddings." in name:
+            embeddings += _weight_bytes({place: tensor}, config, "text", settings)
+    count = _number(config, "num_hidden_layers") or max(parts)
+    weights = [_weight_bytes(parts.get(each, {}), config, "text", settings) for each in range(count)]
+    if not weights or not all(weights):
+        raise ValueError("its weights are not named by numbered layers, so it cannot be split")
+    cache = _cache_bytes(config, tensors, min(FIRST_TOKENS, record.context), settings) // count
+    others = _weight_bytes(parts.get(-1, {}), config, "text", settings)
+    tied = not any("lm_head." in name for name in parts.get(-1, {}))
+    working = _working_bytes("text", config, 0, settings)
+    layers = tuple(LoadSize(each, cache=cache) for each in weights)
+    return PartSizes(embeddings, others if tied else others - embeddings, layers, working, files)
+
+
 def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str, StoredTensor]]:
     files = sorted(folder.glob("model*.safetensors"))
     if kind == "speech" or (kind == "transcription" and not files):

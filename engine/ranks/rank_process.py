@@ -22,6 +22,8 @@ from queue import Empty, SimpleQueue
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import attrs
+
 from greenroom.engine.ranks.messages import Message, frame, read_message
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 0.5
 _SNAPSHOT_SECONDS = 0.25
 _POLL_SECONDS = 0.01  # between looks for a prompt that another thread prepares
+_LINK_SECONDS = 15.0  # Time without a sign of life of a parent on another machine
 _PR_SET_PDEATHSIG = 1
 
 
@@ -80,7 +83,10 @@ def main() -> None:
     start = read_message(given)
     if start is None:
         return
-    threading.Thread(target=_read_commands, args=(given, commands), daemon=True).start()
+    heard = Heard(time.monotonic())
+    threading.Thread(target=_read_commands, args=(given, commands, heard), daemon=True).start()
+    if "host" in start[1]:
+        threading.Thread(target=_end_without_link, args=(heard,), daemon=True).start()
     threading.Thread(target=reports.beat_forever, daemon=True).start()
     from greenroom.schemas.problems import ProblemError
 
@@ -95,10 +101,26 @@ def main() -> None:
     os._exit(0)  # without waiting for transfers that never end
 
 
-def _read_commands(given: BinaryIO, commands: SimpleQueue[Message]) -> None:
+@attrs.define
+class Heard:
+    """The time at which the parent was last heard."""
+
+    at: float
+
+
+def _read_commands(given: BinaryIO, commands: SimpleQueue[Message], heard: Heard) -> None:
     while (command := read_message(given)) is not None:
-        commands.put(command)
+        heard.at = time.monotonic()
+        if command != ("alive",):
+            commands.put(command)
     os._exit(0)  # the parent has closed it or is gone
+
+
+def _end_without_link(heard: Heard) -> None:
+    """End the process once its parent, on another machine, has long been silent: a cut link ends no input."""
+    while time.monotonic() - heard.at < _LINK_SECONDS:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 class Rank:
@@ -118,6 +140,7 @@ class Rank:
         from greenroom.engine.loading.libraries import import_text_libraries, prefer_openblas
         from greenroom.engine.loading.load_model import allow_foreign_code
 
+        self._check_host()
         prefer_openblas()
         allow_foreign_code(self._settings.trust_remote_code)
         import_text_libraries()
@@ -129,6 +152,21 @@ class Rank:
             self._follow(link)
         else:
             self._lead(link)
+
+    def _check_host(self) -> None:
+        """Refuse to load if the plan, libraries or files of this host differ from those of the parent's."""
+        from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
+        from greenroom.schemas.problems import ProblemError, load_failed
+
+        start = self._start
+        if (expected := start.get("agreement")) is None:
+            return  # all ranks are of one machine
+        plan = {"model": start["model"], "split": start["split"], "ring": start["hosts"]}
+        own = agreement_of(plan, self._folder, start["files"])
+        try:
+            check_agreement(Agreement(*expected), own, start["host"])
+        except ValueError as error:
+            raise ProblemError(load_failed(start["model"], f"{error}.")) from error
 
     def _join(self) -> Link:
         """Join the group of ranks, which waits for all of them; the parent limits the time."""
@@ -166,7 +204,7 @@ class Rank:
             detail = f"it cannot be divided among ranks: {error}"
             raise ProblemError(load_failed(self._folder.name, detail)) from error
         part = Part(model, chain, *list(layer_ranges(split))[link.rank])
-        self._reports.put("sized", weight_bytes(model))
+        self._reports.put("sized", weight_bytes(model), split[link.rank])
         _, kv_bytes = self._commands.get()  # ("load", …), once the weights of all ranks have been charged
         return model, part, kv_bytes
 
@@ -203,7 +241,6 @@ class Rank:
             if kv_bytes is not None:
                 account.kv_limit = round(kv_bytes * part.share)
             leaders.append(Leader(model, part, link))
-            self._reports.put("share", part.share)
             return model
 
         load = ModelLoad(self._folder, record, settings, self._reports.load, account=account)
@@ -231,6 +268,8 @@ class LeadingLoop:
         self._reported = 0.0
 
     def run(self) -> None:
+        from greenroom.schemas.events.events import Finished
+
         engine = self._engine
         while True:
             for command in self._next_commands():
@@ -242,8 +281,9 @@ class LeadingLoop:
                 events = engine.step()
                 self._reports.advance()
                 due = time.monotonic() - self._reported > _SNAPSHOT_SECONDS
+                ended = any(isinstance(event, Finished) for _, event in events)
                 if events or due:
-                    self._report(events, with_figures=due or not engine.has_work)
+                    self._report(events, with_figures=due or ended)
 
     def _next_commands(self) -> Iterator[Message]:
         """Yield the commands that wait; if there is no work, wait for one, or do idle work."""

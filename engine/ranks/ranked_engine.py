@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
@@ -17,11 +15,15 @@ import attrs
 from greenroom.engine.catalog.kind_detection import vlm_text_module
 from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
+from greenroom.engine.ranks.placement import RankPlace, local_places
+from greenroom.engine.ranks.survey import places_on
+from greenroom.engine.resources.device_memory import default_memory
 from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad, charge_weights
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
-from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics
+from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics, RankFigures
 from greenroom.schemas.problems import Problem, ProblemError, invalid, load_failed, rank_lost
+from greenroom.schemas.settings.hosts import THIS_HOST, place_ranks, read_hosts
 
 if TYPE_CHECKING:
     from greenroom.schemas.messages.prepared_input import PreparedPrompt
@@ -45,33 +47,7 @@ _CLOSE_SECONDS = 1.0  # Time for ranks to end by themselves
 
 _READ_BYTES = 1 << 20
 
-
-@attrs.frozen
-class RankPlace:
-    """The place of one rank.
-
-    Args:
-        host: Name for operators.
-        address: Address and port that its ring socket listens on.
-        command: Command line that starts it; its arguments come on standard input.
-    """
-
-    host: str
-    address: str
-    command: tuple[str, ...] = (sys.executable, "-P", "-m", "greenroom.engine.ranks.rank_process")
-
-    @property
-    def is_local(self) -> bool:
-        return self.host == "localhost"
-
-
-def local_places(ranks: int) -> tuple[RankPlace, ...]:
-    """Return places on this machine, with ports that are free now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(ranks)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return tuple(RankPlace("localhost", f"127.0.0.1:{each.getsockname()[1]}") for each in sockets)
+_GREETING_SECONDS = 1.0  # Time between the signs of life that other machines get
 
 
 class RankChild:
@@ -80,6 +56,7 @@ class RankChild:
     Attributes:
         stage: `importing`, `joining`, `loading` or `ready`.
         sized: Bytes of its weights; None until it has read their headers.
+        layers: Number of its layers, likewise; 0 until then.
         loaded: Loaded fraction of its weights.
         unsent: Bytes that its pipe has not taken yet.
         progressed: Time of its last known progress, and `heard` of its last sign of life.
@@ -91,6 +68,7 @@ class RankChild:
         self.heard = self.progressed = time.monotonic()
         self.sized: int | None = None
         self.unsent = bytearray()
+        self.layers = 0
         self._progress = 0
         self._reader = FrameReader()
         self.process = subprocess.Popen(
@@ -137,8 +115,8 @@ class RankChild:
                     self.loaded = loaded
                 case ("importing" | "joining" | "loading" | "ready") as stage, *_:
                     self.stage, self.progressed = stage, now
-                case "sized", int(nbytes):
-                    self.sized, self.progressed = nbytes, now
+                case "sized", int(nbytes), int(layers):
+                    self.sized, self.layers, self.progressed = nbytes, layers, now
                 case _:
                     others.append(message)
                     self.progressed = now
@@ -156,23 +134,19 @@ class RankChild:
 class RankGroup:
     """The processes of one model's ranks, from their start to their end.
 
-    Attributes:
-        share: Fraction of the layers that rank 0 has.
-
     Raises:
         ProblemError: From each method: a rank is lost (`rank_lost`); all have been killed.
     """
 
     def __init__(self, model: str, places: Sequence[RankPlace], start: dict[str, Any]) -> None:
         self._model = model
-        self._ended = False
-        self.share = 1.0
+        self._ended, self._greeted = False, 0.0
         self.children: list[RankChild] = []
         try:
             for rank, place in enumerate(places):
                 self.children.append(RankChild(rank, place))
                 hosts = [[each.address] for each in places]
-                self.children[-1].put("start", {**start, "rank": rank, "hosts": hosts})
+                self.children[-1].put("start", {**start, **place.start, "rank": rank, "hosts": hosts})
         except BaseException:
             self.kill()
             raise
@@ -181,10 +155,16 @@ class RankGroup:
     def leader(self) -> RankChild:
         return self.children[0]
 
+    def layers_on(self, host: str) -> float:
+        """Return the fraction of the layers that a host has."""
+        here = sum(child.layers for child in self.children if child.place.host == host)
+        return here / sum(child.layers for child in self.children)
+
     def wait(self, seconds: float, *, working: bool) -> list[Message]:
         """Wait for messages of the ranks, other than signs of life, and check that all ranks live. `working`:
         True if there is work, so that some rank must progress.
         """
+        self._greet()
         outputs = {child.output: child for child in self.children}
         unsent = {child.input: child for child in self.children if child.unsent}
         ready, writable, _ = select.select(list(outputs), list(unsent), [], seconds)
@@ -201,8 +181,6 @@ class RankGroup:
             match message:
                 case "failed", str(text):
                     self._lose(None, f"failed: {text}")
-                case "share", float(share):
-                    self.share = share
                 case "refused", Problem() as problem:
                     self.kill()
                     raise ProblemError(problem)
@@ -213,6 +191,14 @@ class RankGroup:
         """Count the time without progress from now on."""
         for child in self.children:
             child.progressed = time.monotonic()
+
+    def _greet(self) -> None:
+        """Let ranks elsewhere know that the link to them stands, without which they end."""
+        if (now := time.monotonic()) - self._greeted > _GREETING_SECONDS:
+            self._greeted = now
+            for child in self.children:
+                if not child.place.is_local:
+                    child.put("alive")
 
     def close(self) -> None:
         """End all processes, by themselves if they do."""
@@ -272,8 +258,13 @@ class RankedEngine:
         self.group, self._share = group, share
         self._open: dict[str, int] = {}
         self._events: list[tuple[str, InferenceEvent]] = []
+        self._layers = sum(child.layers for child in group.children)
+        self._ranks = tuple(
+            RankFigures(each.place.host, each.place.address, each.place.link, each.layers, each.sized or 0)
+            for each in group.children
+        )
         memory = MemoryStatistics(share.weights, 0, 0, 0, None)
-        self._figures = EngineSnapshot(0, 0, Usage(), memory)
+        self._figures = EngineSnapshot(0, 0, Usage(), memory, ranks=self._ranks)
 
     @property
     def has_work(self) -> bool:
@@ -345,24 +336,34 @@ class RankedEngine:
             self._open.pop(request_id, None)
 
     def _record(self, figures: EngineSnapshot) -> None:
-        """Keep rank 0's figures, with the memory of all ranks: caches divide as the layers do."""
-        of_leader = figures.memory
-        running, cached = (round(each / self.group.share) for each in (of_leader.running, of_leader.cached))
+        """Keep rank 0's figures, with the memory of all ranks here: caches divide as the layers do."""
+        of_leader, leader = figures.memory, self.group.leader
+        share = self.group.layers_on(THIS_HOST.ssh) / (leader.layers / self._layers)
+        running, cached = (round(each * share) for each in (of_leader.running, of_leader.cached))
         self._share.charge_running(running)
         self._share.charge_cached(cached)
         memory = attrs.evolve(of_leader, weights=self._share.weights, running=running, cached=cached)
-        self._figures = attrs.evolve(figures, memory=memory)
+        self._figures = attrs.evolve(figures, memory=memory, ranks=self._ranks)
 
 
 def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
-    """Start the ranks of a model on this machine, load it, and return its engine.
+    """Start the ranks of a model on its hosts, load it, and return its engine.
 
     Raises:
         ProblemError: A setting does not work with ranks, the model cannot be divided or does not fit, or a
             rank is lost.
         LoadAbandonedError: The load was abandoned.
     """
-    group = start_ranks(load, model, local_places(ranks))
+    try:
+        hosts = read_hosts(load.settings.hosts)
+        places = local_places(ranks)
+        if hosts:
+            limit = load.account.limit or default_memory()
+            chosen = place_ranks(ranks, hosts)
+            places = places_on(chosen, load.folder, model, load.record, load.settings, limit)
+    except ValueError as error:
+        raise ProblemError(load_failed(model, f"{error}.")) from error
+    group = start_ranks(load, model, places)
     share = Share(load.account)
     try:
         load_ranks(group, load, share)
@@ -381,7 +382,8 @@ def start_ranks(load: ModelLoad, model: str, places: Sequence[RankPlace]) -> Ran
         "model": model,
         "backend": "ring",
         "folder": str(load.folder),
-        "settings": load.settings,
+        # Other machines need none of the secrets.
+        "settings": attrs.evolve(load.settings, api_key=None, mcp=(), remotes=()),
         "record": load.record,
         "split": None,
     }
@@ -423,5 +425,19 @@ def load_ranks(group: RankGroup, load: ModelLoad, share: Share) -> None:
             charge_weights(load.account, share, load.folder.name, here)
             charged = True
             for child in group.children:
-                child.put("load", share.available())
+                child.put("load", _kv_bytes(group, share.available()))
         load.progress(min(child.loaded for child in group.children))
+
+
+def _kv_bytes(group: RankGroup, available: int | None) -> int | None:
+    """Return the most bytes of the KV caches of all ranks, of which each host has the share of its layers.
+
+    Args:
+        available: Bytes for those on this machine; None for no limit.
+    """
+    rooms = {THIS_HOST.ssh: available}
+    for child in group.children:
+        if not child.place.is_local and (room := child.place.room) is not None:
+            rooms[child.place.host] = (rooms.get(child.place.host) or 0) + room
+    shares = ((room, group.layers_on(host)) for host, room in rooms.items() if room is not None)
+    return min((round(room / share) for room, share in shares if share), default=None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 import click
@@ -11,6 +11,7 @@ from greenroom.http.settings.sources import KnownModels
 from greenroom.http.terminal.streams import MODEL
 from greenroom.schemas.models.model_description import Download, MachineReport
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
+from greenroom.schemas.settings.hosts import Host
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -46,6 +47,13 @@ class LocalModels(KnownModels, Protocol):
 
     def describe(self, settings: Settings, name: str | None = None) -> list[dict[str, Any]]:
         """Return descriptions of the available models, or of one, without loading any."""
+
+    def check_hosts(
+        self, hosts: Sequence[Host], model: str | None, settings: Settings
+    ) -> Iterator[tuple[str, str, bool]]:
+        """Yield subject, sentence and fault of each finding about hosts, with a model or without. Raises
+        ProblemError: there is no such model.
+        """
 
 
 model_option = click.option(

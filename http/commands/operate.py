@@ -129,6 +129,9 @@ def _model_rows(models: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
         yield for_line(model["id"]), state, size, *counts, _stays(model)
         for adapter in model.get("adapters", ()):  # an older server lists none
             yield for_line(f"  + {adapter}"), "adapter", "", "", "", ""
+        for number, rank in enumerate(model.get("ranks", ())):
+            where = f"  rank {number} on {rank['host']} ({rank['address']}, {rank['link']})"
+            yield for_line(where), f"{rank['layers']} layers", size_text(rank["nbytes"]), "", "", ""
 
 
 def _server_rows(servers: Iterable[dict[str, Any]]) -> Iterator[tuple[str, ...]]:

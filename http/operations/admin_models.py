@@ -142,6 +142,7 @@ def _used_model(status: ModelStatus) -> UsedModel:
         decode_seconds=round(phases.decode, 3),
         rows=tuple(map(answer_row, rows)),
         adapters=tuple(name for name, _ in _loaded_adapters(status)),
+        ranks=() if status.snapshot is None else status.snapshot.ranks,
     )
 
 

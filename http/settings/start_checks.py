@@ -19,8 +19,9 @@ from greenroom.http.guard.request_deadlines import parse_request_timeouts
 from greenroom.http.settings.sources import KEY_VARIABLE, SERVER_KEY_VARIABLE, BadSettingError, KnownModels
 from greenroom.http.transport.tls import server_context
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.settings.hosts import place_ranks, read_hosts
 from greenroom.schemas.settings.listen_address import parse_listen_address
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 
 
 def check_at_start(settings: Settings, local: KnownModels) -> None:
@@ -46,6 +47,11 @@ def check_at_start(settings: Settings, local: KnownModels) -> None:
     _check_certificate(settings)
     for own in (settings, *(settings.applied_to(name) for name, _ in settings.model_settings)):
         _check_speculation(own, local)
+    for name, table in (("", ModelSettings()), *settings.model_settings):
+        try:
+            place_ranks(table.ranks or 1, read_hosts(settings.applied_to(name).hosts))
+        except ValueError as error:
+            raise BadSettingError(f"hosts: {error}") from error
 
 
 def _check_models(settings: Settings, local: KnownModels) -> None:

@@ -109,6 +109,25 @@ class RowStatistics:
 
 
 @attrs.frozen
+class RankFigures:
+    """One rank of a model over several processes.
+
+    Args:
+        host: Name of its host.
+        address: Address and port of the ring at which it listens.
+        link: Kind of the link with that address, such as `loopback` or `thunderbolt`.
+        layers: Number of its layers.
+        nbytes: Bytes of its weights.
+    """
+
+    host: str
+    address: str
+    link: str
+    layers: int
+    nbytes: int
+
+
+@attrs.frozen
 class EngineSnapshot:
     """The figures of a loaded model of any kind at one moment, for operators.
 
@@ -135,6 +154,7 @@ class EngineSnapshot:
     rows: tuple[RowStatistics, ...] = ()
     phases: PhaseSeconds = PhaseSeconds()
     adapters: tuple[tuple[str, int], ...] = ()
+    ranks: tuple[RankFigures, ...] = ()
 
 
 @attrs.frozen

@@ -410,6 +410,11 @@ class ServedModels:
         one_of=get_args(Wakefulness),
     )
     trust_remote_code: bool = setting(False, "Let a model's folder run its own Python code.")
+    hosts: tuple[str, ...] = setting(
+        (),
+        "Machines of models with `ranks`, one for each rank: `SSH=ADDRESS`, `localhost`, or a JSON file in "
+        "the format of `mlx.launch` (default: all ranks on this machine).",
+    )
 
 
 Device = Literal["auto", "cpu", "gpu"]

@@ -69,6 +69,7 @@ class ModelSettings(GenerationDefaults):
     ranks: int | None = setting(
         None, "Processes among which the model's layers are divided; each holds its part (default: 1).", low=1
     )
+    hosts: tuple[str, ...] | None = own(ServedModels, "hosts")
     vision: bool | None = setting(
         None, "Let the model see; when off, its text half is loaded alone (default: `true`)."
     )

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import attrs
 
-from greenroom.schemas.events.statistics import RemoteStatus
+from greenroom.schemas.events.statistics import RankFigures, RemoteStatus
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
 from greenroom.schemas.protocols.pool_protocol import LoadOutcome, RequestState
 from greenroom.schemas.protocols.tools_protocol import SessionStatus
@@ -102,6 +102,7 @@ class UsedModel:
         decode_seconds: Seconds of its steps that computed answers, likewise.
         rows: Answers that it computes, as of at most a second ago.
         adapters: Names of its LoRA adapters in memory, likewise.
+        ranks: Its ranks, the first first; empty for a model in one process.
     """
 
     id: str
@@ -124,6 +125,7 @@ class UsedModel:
     decode_seconds: float
     rows: tuple[AnswerRow, ...]
     adapters: tuple[str, ...] = ()
+    ranks: tuple[RankFigures, ...] = ()
 
 
 @attrs.frozen

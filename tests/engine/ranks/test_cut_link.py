@@ -15,7 +15,8 @@ import attrs
 import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
-from greenroom.engine.ranks.ranked_engine import RankedEngine, RankPlace, load_ranks, start_ranks
+from greenroom.engine.ranks.placement import RankPlace
+from greenroom.engine.ranks.ranked_engine import RankedEngine, load_ranks, start_ranks
 from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import TextDelta

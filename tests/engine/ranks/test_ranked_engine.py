@@ -14,10 +14,10 @@ import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.ranks import ranked_engine
+from greenroom.engine.ranks.placement import local_places
 from greenroom.engine.ranks.ranked_engine import (
     RankGroup,
     load_ranks,
-    local_places,
     open_ranked_engine,
     start_ranks,
 )

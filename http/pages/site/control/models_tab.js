@@ -79,6 +79,7 @@ function ModelCard({ id, known, used, adapters, figures, phases, again }) {
       ${used?.download && html`<p class="faint">Downloads: ${bytes(used.download.received)} of ${bytes(used.download.nbytes)}</p>`}
       ${isAtWork(used) && html`<${Work} model=${used} figures=${figures} phases=${phases} />`}
       ${adapters.length > 0 && html`<${Adapters} adapters=${adapters} loaded=${used?.adapters || []} />`}
+      ${used?.ranks?.length > 0 && html`<${Ranks} ranks=${used.ranks} />`}
       ${problem && html`<p class="problem">${String(problem)}</p>`}
       ${used?.last_error && html`<p class="problem">Last error${used.last_error_at ? ` at ${clock(used.last_error_at)}` : ''}: ${used.last_error}</p>`}
     </div>
@@ -88,6 +89,10 @@ function ModelCard({ id, known, used, adapters, figures, phases, again }) {
 function Adapters({ adapters, loaded }) {
   const notes = ({ id, problem }) => (problem ? html`: <span class="problem">${String(problem)}</span>` : loaded.includes(id) && html` <span class="faint">in memory</span>`);
   return html`<h4>Adapters</h4><ul>${adapters.map((each) => html`<li key=${each.id}>${each.id}${notes(each)}</li>`)}</ul>`;
+}
+
+function Ranks({ ranks }) {
+  return html`<h4>Ranks</h4><ol start="0">${ranks.map((rank) => html`<li key=${rank.address}>${rank.host} <span class="faint">${rank.address} · ${rank.link} · ${count(rank.layers, 'layer')} · ${bytes(rank.nbytes)}</span></li>`)}</ol>`;
 }
 
 const times = (used, { evictions }) => (used ? [

@@ -1,0 +1,217 @@
+"""Examination of hosts and their links, in words for their owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from greenroom.engine.catalog.model_files import read_optional, text_config
+from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
+from greenroom.engine.ranks.host_commands import finish_question, start_question
+from greenroom.engine.ranks.placement import plan_placement
+from greenroom.engine.ranks.survey import HostReport, ask_reports
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.hosts import Host
+from greenroom.schemas.settings.settings import Settings
+
+_RDMA_MACOS = (26, 2)
+"""First macOS with RDMA over Thunderbolt 5. Source: MLX's documentation, "Distributed Communication"."""
+_ALONE = 20.0  # Tokens per second of the example
+_PROMPT = 1_000
+
+
+HostFinding = tuple[str, str, bool]
+"""A host or link, a sentence about it, and True for a fault."""
+
+
+@attrs.frozen
+class CheckedModel:
+    """A model whose files and split are examined, too."""
+
+    name: str
+    folder: Path
+    record: CapabilityRecord
+
+    @property
+    def files(self) -> list[str]:
+        return sorted(file.name for file in self.folder.glob("model*.safetensors"))
+
+    @property
+    def hop_bytes(self) -> int:
+        """Bytes of a token's activations between two ranks."""
+        config = read_optional(self.folder / "config.json")
+        return 2 * int(text_config(config).get("hidden_size") or config.get("hidden_size") or 0)
+
+
+@attrs.frozen
+class LinkFigures:
+    """Measurements of a link: seconds one way, and bytes per second."""
+
+    latency: float
+    bandwidth: float
+
+    def told(self) -> str:
+        return f"{self.latency * 1000:.2f} ms one way, {self.bandwidth / 1e9:.2f} GB/s"
+
+
+def check_hosts(
+    hosts: Sequence[Host], model: CheckedModel | None, settings: Settings
+) -> Iterator[HostFinding]:
+    """Yield the findings of all hosts, their links and a model's split."""
+    files = [] if model is None else model.files
+    name, folder = ("", None) if model is None else (model.name, model.folder)
+    reports = ask_reports(hosts, folder, name, files)
+    here = agreement_of({}, folder or Path("/nonexistent"), files)
+    good: list[Host] = []
+    for host in dict.fromkeys(hosts):
+        report = reports[host.ssh]
+        if isinstance(report, str):
+            yield host.ssh, report, True
+            continue
+        found = [*_check_host(host, report, here, model)]
+        yield from found
+        good += [] if any(wrong for *_, wrong in found) else [host]
+    if len(good) == len({*hosts}):
+        known = {name: report for name, report in reports.items() if isinstance(report, HostReport)}
+        yield from _check_links(hosts, known, model)
+        if model is not None:
+            yield _check_split(hosts, known, model, settings)
+
+
+def _check_host(
+    host: Host, report: HostReport, here: Agreement, model: CheckedModel | None
+) -> Iterator[HostFinding]:
+    how = "this machine" if host.is_here else "reached by ssh"
+    libraries = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    memory = host.memory_bytes or report.memory_bytes
+    yield host.ssh, f"{how} ({report.name}, {report.system}); {libraries}", False
+    yield host.ssh, f"ranks may have {memory / 1e9:.1f} GB there", False
+    try:
+        check_agreement(here, Agreement("{}", report.versions, report.files if model else {}), host.ssh)
+    except ValueError as error:
+        yield host.ssh, str(error), True
+    else:
+        if model is not None:
+            yield host.ssh, f"has the files of {model.name}, in {report.folder}", False
+    for ip in host.ips:
+        if (link := report.links.get(ip)) is None:
+            yield host.ssh, f"no interface there has the address {ip}", True
+            continue
+        speed = f", {link['megabits'] / 1000:g} Gb/s" if link["megabits"] else ""
+        yield host.ssh, f"{ip} is {link['name']} ({link['kind']}{speed})", False
+        if ip.startswith("169.254."):
+            text = f"{ip} is link-local and may change at every start: give the interface a fixed address"
+            yield host.ssh, text, False
+
+
+def _check_links(
+    hosts: Sequence[Host], reports: dict[str, HostReport], model: CheckedModel | None
+) -> Iterator[HostFinding]:
+    """Yield what the links of the ring can do, each measured once."""
+    pairs = dict.fromkeys(
+        tuple(sorted(p, key=hosts.index)) for p in zip(hosts, [*hosts[1:], hosts[0]], strict=True)
+    )
+    figures: list[LinkFigures] = []
+    for first, second in pairs:
+        subject = f"{first.ssh} → {second.ssh}"
+        try:
+            figures.append(measure_link(first, second))
+        except ValueError as error:
+            yield subject, str(error), True
+            continue
+        yield subject, figures[-1].told(), False
+        yield subject, possible_transport(reports[first.ssh], first, reports[second.ssh], second), False
+    if len(figures) == 0 or len(hosts) < 2:
+        return
+    slowest = LinkFigures(max(f.latency for f in figures), min(f.bandwidth for f in figures))
+    yield "expect", expectation(len(hosts), slowest, 8_192 if model is None else model.hop_bytes), False
+    if any(reports[host.ssh].links[host.ips[0]]["kind"] != "loopback" for host in hosts):  # type: ignore[index]
+        text = "the ring has no authentication and no encryption: keep it on a cable or network of your own"
+        yield "safety", text, False
+
+
+def measure_link(first: Host, second: Host) -> LinkFigures:
+    """Measure a TCP connection from one host to another. Raises ValueError: they do not connect."""
+    listening = start_question(second, {"ask": "listen", "ip": second.ips[0]})
+    try:
+        assert listening.stdout is not None
+        told = listening.stdout.readline()
+        if not told:
+            finish_question(second, listening, 5.0)  # tells why
+        port = json.loads(told)["port"]
+        question = {"ask": "connect", "ip": first.ips[0], "to": second.ips[0], "port": port}
+        measured = finish_question(first, start_question(first, question), 60.0)
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"no link to {second.ips[0]}: {error}") from None
+    finally:
+        listening.kill()
+        listening.wait()
+        for pipe in (listening.stdin, listening.stdout, listening.stderr):
+            if pipe is not None:
+                pipe.close()
+    if "error" in measured:
+        raise ValueError(f"no link from {first.ips[0]} to {second.ips[0]}: {measured['error']}")
+    return LinkFigures(measured["latency"], measured["bandwidth"])
+
+
+def possible_transport(one: HostReport, first: Host, other: HostReport, second: Host) -> str:
+    """Return a sentence on the fastest transport that this hardware can ever have."""
+    kinds = {str((one.links[first.ips[0]] or {})["kind"]), str((other.links[second.ips[0]] or {})["kind"])}
+    generations = [one.thunderbolt, other.thunderbolt]
+    if first == second:
+        return "one machine: the ring over its loopback, which needs no cable"
+    if all(generation == 5 for generation in generations):
+        ready = all(_version(report.macos) >= _RDMA_MACOS for report in (one, other))
+        rdma = "both have" if ready else "it needs macOS 26.2 or later on both"
+        used = "" if "thunderbolt" in kinds else "; these addresses are not those of the Thunderbolt bridge"
+        return (
+            f"Thunderbolt 5 on both: the hardware can have RDMA (MLX's JACCL; {rdma}), "
+            f"but Greenroom uses the ring over TCP{used}"
+        )
+    if all(generations):
+        used = "" if "thunderbolt" in kinds else ", which these addresses do not use"
+        return (
+            f"Thunderbolt 4: the ring over a Thunderbolt bridge{used}; never JACCL, which needs Thunderbolt 5"
+        )
+    if "wireless" in kinds:
+        return "wireless: its delays are long and uneven; connect a cable, of Thunderbolt or 10 Gb/s Ethernet"
+    return "Ethernet: the ring over TCP; never JACCL, which needs Macs with Thunderbolt 5"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())
+
+
+def expectation(ranks: int, link: LinkFigures, hop_bytes: int) -> str:
+    """Return a sentence on tokens per second. A token crosses each of `ranks - 1` links as activations, and
+    each once more as the plan of its step.
+    """
+    hops = ranks - 1
+    token = hops * (2 * link.latency + hop_bytes / link.bandwidth)
+    prompt = hops * _PROMPT * hop_bytes / link.bandwidth
+    with_links = 1 / (1 / _ALONE + token)
+    return (
+        f"the links add at least {token * 1000:.2f} ms to a token of {hop_bytes:,} bytes and "
+        f"{prompt * 1000:.1f} ms to a prompt of {_PROMPT:,} tokens, so {_ALONE:g} tokens/s of one machine "
+        f"become at most {with_links:.1f}; ranks add memory, not speed: they compute one after another"
+    )
+
+
+def _check_split(
+    hosts: Sequence[Host], reports: dict[str, HostReport], model: CheckedModel, settings: Settings
+) -> HostFinding:
+    rooms = {host.ssh: host.memory_bytes or reports[host.ssh].memory_bytes for host in hosts}
+    rooms |= {host.ssh: settings.memory_bytes for host in hosts if host.is_here and settings.memory_bytes}
+    try:
+        stages = plan_placement(model.folder, model.record, settings, hosts, rooms, model.name)
+    except ProblemError as error:
+        return "split", error.problem.detail, True
+    told = (
+        f"rank {rank} on {stage.host}: layers {stage.start} to {stage.end - 1}, {stage.nbytes / 1e9:.2f} GB"
+        for rank, stage in enumerate(stages)
+    )
+    return "split", "; ".join(told), False

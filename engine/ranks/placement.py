@@ -1,0 +1,186 @@
+"""Layers of a model over several ranks, in proportion to the memory of their hosts.
+
+Rank 0 holds the last layers and the head, the last rank the first layers and the embeddings, as mlx-lm's
+pipelines do.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from greenroom.engine.loading.load_size import LoadSize, PartSizes, part_sizes
+from greenroom.engine.ranks.probe_host import free_ports
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.problems import Problem, ProblemError, load_failed, memory_members
+from greenroom.schemas.settings.hosts import THIS_HOST, Host
+from greenroom.schemas.settings.settings import Settings
+
+
+@attrs.frozen
+class Stage:
+    """The layers of one rank, from `start` to before `end`, and the memory that they need.
+
+    Args:
+        host: Name of its host.
+        files: Names of the weight files that it reads.
+        limit: Bytes that it may have on its host.
+    """
+
+    host: str
+    start: int
+    end: int
+    size: LoadSize
+    files: tuple[str, ...]
+    limit: int
+
+    @property
+    def layers(self) -> int:
+        return self.end - self.start
+
+    @property
+    def nbytes(self) -> int:
+        return self.size.total
+
+
+RANK = "greenroom.engine.ranks.rank_process"
+"""Module that runs one rank; its arguments come on standard input."""
+
+
+@attrs.frozen
+class RankPlace:
+    """The place of one rank.
+
+    Args:
+        host: Name for operators.
+        address: Address and port that its ring socket listens on.
+        command: Command line that starts it.
+        link: Kind of the link with that address, such as `loopback` or `ethernet`.
+        stage: Its layers; None to divide them evenly.
+        room: Bytes that its host has for its KV cache; None on this machine, whose account tells.
+        start: What it is told at its start beyond what all ranks are.
+    """
+
+    host: str
+    address: str
+    command: tuple[str, ...] = (sys.executable, "-P", "-m", RANK)
+    link: str = "loopback"
+    stage: Stage | None = None
+    room: int | None = None
+    start: Mapping[str, object] = {}
+
+    @property
+    def is_local(self) -> bool:
+        return self.host == THIS_HOST.ssh
+
+
+def local_places(ranks: int) -> tuple[RankPlace, ...]:
+    """Return places on this machine, with ports that are free now."""
+    ip = THIS_HOST.ips[0]
+    return tuple(RankPlace(THIS_HOST.ssh, f"{ip}:{port}") for port in free_ports(ip, ranks))
+
+
+def plan_placement(
+    folder: Path,
+    record: CapabilityRecord,
+    settings: Settings,
+    hosts: Sequence[Host],
+    rooms: Mapping[str, int],
+    name: str,
+) -> tuple[Stage, ...]:
+    """Return the stages by rank that fill the hosts' memory most evenly.
+
+    Args:
+        hosts: Host of each rank; one that appears twice shares its memory.
+        rooms: Bytes that ranks may take on each host, by its name.
+        name: Name of the model, for errors.
+
+    Raises:
+        ProblemError: 507 with all numbers if the parts do not fit; 503 if the model cannot be split.
+    """
+    try:
+        parts = part_sizes(folder, record, settings)
+    except (OSError, ValueError) as error:
+        raise ProblemError(load_failed(name, f"{error}.")) from error
+    count = len(parts.layers)
+    if count < len(hosts):
+        raise ProblemError(load_failed(name, f"it has {count} layers, too few for ranks = {len(hosts)}."))
+    sharers = Counter(host.ssh for host in hosts)
+    limits = [max(1, rooms[host.ssh] // sharers[host.ssh]) for host in hosts]
+    stages = []
+    for rank, (start, end) in enumerate(_split(parts, limits)):
+        files = set().union(*(parts.files[layer] for layer in range(start, end)))
+        files |= parts.files.get(-1, frozenset()) if rank in (0, len(hosts) - 1) else frozenset()
+        size = _stage_size(parts, rank, len(hosts), start, end)
+        stages.append(Stage(hosts[rank].ssh, start, end, size, tuple(sorted(files)), limits[rank]))
+    if any(stage.nbytes > stage.limit for stage in stages):
+        told = "; ".join(
+            f"rank {rank} on {stage.host} needs {stage.nbytes:,} bytes for layers {stage.start} to "
+            f"{stage.end - 1} and may have {stage.limit:,}"
+            for rank, stage in enumerate(stages)
+        )
+        detail = (
+            f"The model '{name}' does not fit its hosts: {told}. Add a host, or set a higher memory_bytes."
+        )
+        members = memory_members(sum(stage.nbytes for stage in stages), sum(limits))
+        raise ProblemError(Problem(507, "insufficient_memory", detail, members=members))
+    return tuple(stages)
+
+
+def size_here(
+    folder: Path,
+    record: CapabilityRecord,
+    settings: Settings,
+    hosts: Sequence[Host],
+    whole: LoadSize,
+    limit: int,
+    name: str,
+) -> LoadSize:
+    """Return the memory that a model's ranks on this machine need, before its hosts are asked.
+
+    Args:
+        whole: Memory of the whole model. A host that does not say how much it has counts as large enough.
+        limit: Bytes that models may have on this machine.
+
+    Raises:
+        ProblemError: As from `plan_placement`.
+    """
+    rooms = {host.ssh: host.memory_bytes or (limit if host.is_here else whole.total) for host in hosts}
+    stages = plan_placement(folder, record, settings, hosts, rooms, name)
+    here = [stage.size for stage in stages if stage.host == THIS_HOST.ssh]
+    return LoadSize(
+        sum(size.weights for size in here),
+        sum(size.working for size in here),
+        sum(size.cache for size in here),
+    )
+
+
+def _stage_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -> LoadSize:
+    ends = (parts.head if rank == 0 else 0) + (parts.embeddings if rank == ranks - 1 else 0)
+    layers = parts.layers[start:end]
+    weights, cache = sum(layer.weights for layer in layers), sum(layer.cache for layer in layers)
+    return LoadSize(ends + weights, parts.working, cache)
+
+
+def _split(parts: PartSizes, limits: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the layers of each rank that keep the fullest rank least full, in proportion to its limit.
+
+    The ranks take their layers from the last on; `best` holds, for a number of layers that are left to the
+    ranks not seen yet, the fullness so far and the ranges chosen.
+    """
+    count, ranks = len(parts.layers), len(limits)
+    best: dict[int, tuple[float, list[tuple[int, int]]]] = {count: (0.0, [])}
+    for rank, limit in enumerate(limits):
+        left = ranks - rank - 1
+        found: dict[int, tuple[float, list[tuple[int, int]]]] = {}
+        for end, (fullness, chosen) in best.items():
+            for start in range(left, end) if left else (0,):
+                share = max(fullness, _stage_size(parts, rank, ranks, start, end).total / limit)
+                if start not in found or share < found[start][0]:
+                    found[start] = share, [*chosen, (start, end)]
+        best = found
+    return best[0][1]

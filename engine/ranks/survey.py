@@ -1,0 +1,140 @@
+"""Survey of the hosts of a model before its ranks start, and the place of each rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from greenroom.engine.ranks import probe_host
+from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
+from greenroom.engine.ranks.host_commands import command_on, finish_question, portable_path, start_question
+from greenroom.engine.ranks.placement import RANK, RankPlace, plan_placement
+from greenroom.schemas.logs import get_logger
+from greenroom.schemas.models.capabilities import CapabilityRecord
+from greenroom.schemas.problems import ProblemError, load_failed
+from greenroom.schemas.settings.hosts import Host
+from greenroom.schemas.settings.settings import Settings
+
+log = get_logger()
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """A host's answer to the question `report` of `probe_host`; members have its names."""
+
+    name: str
+    memory_bytes: int
+    versions: dict[str, str]
+    files: dict[str, str]
+    folder: str | None
+    links: dict[str, dict[str, Any] | None]
+    ports: dict[str, list[int]]
+    system: str
+    macos: str = ""
+    thunderbolt: int | None = None
+
+
+def ask_reports(
+    hosts: Sequence[Host], folder: Path | None, model: str, files: Iterable[str] = ()
+) -> dict[str, HostReport | str]:
+    """Return the reports of hosts by name, or sentences why they cannot tell. All are asked at once."""
+    counts = Counter(host.ssh for host in hosts)
+    started: dict[str, Any] = {}
+    reports: dict[str, HostReport | str] = {}
+    for host in sorted({*hosts}, key=lambda host: host.is_here):  # the others work while this machine does
+        question = {
+            "ask": "report",
+            "folder": portable_path(folder) if folder else "",
+            "model": model,
+            "files": [*files],
+            "ips": host.ips,
+            "ports": counts[host.ssh],
+        }
+        try:
+            if host.is_here and host.python is None:
+                reports[host.ssh] = msgspec.convert(probe_host.report(question), HostReport)
+            else:
+                started[host.ssh] = host, start_question(host, question)
+        except ValueError as error:
+            reports[host.ssh] = str(error)
+    for name, (host, process) in started.items():
+        try:
+            reports[name] = msgspec.convert(finish_question(host, process, 60.0), HostReport)
+        except (ValueError, msgspec.ValidationError) as error:
+            reports[name] = str(error)
+    return reports
+
+
+def places_on(
+    hosts: Sequence[Host], folder: Path, name: str, record: CapabilityRecord, settings: Settings, limit: int
+) -> tuple[RankPlace, ...]:
+    """Return the places of a model's ranks, after all hosts have shown what they have.
+
+    Args:
+        hosts: Host of each rank.
+        limit: Bytes that models may have on this machine, unless its host says less.
+
+    Raises:
+        ProblemError: A host cannot be reached, lacks or differs in something, or has too little memory.
+    """
+    names = sorted(file.name for file in folder.glob("model*.safetensors"))
+    reports: dict[str, HostReport] = {}
+    for asked, told in ask_reports(hosts, folder, name, names).items():
+        if isinstance(told, str):
+            raise ProblemError(load_failed(name, f"{told}."))
+        reports[asked] = told
+    rooms = {
+        host.ssh: host.memory_bytes or (limit if host.is_here else reports[host.ssh].memory_bytes)
+        for host in hosts
+    }
+    stages = plan_placement(folder, record, settings, hosts, rooms, name)
+    split = tuple(stage.layers for stage in stages)
+    try:
+        links = [_listen(host, reports[host.ssh], folder) for host in hosts]
+        ring = [[address] for address, _ in links]
+        first = agreement_of({"model": name, "split": split, "ring": ring}, folder, names)
+        for stage, host in zip(stages, hosts, strict=True):
+            theirs = reports[host.ssh]
+            found = {file: theirs.files[file] for file in ("config.json", *stage.files)}
+            check_agreement(first, Agreement(first.plan, theirs.versions, found), host.ssh)
+    except ValueError as error:
+        raise ProblemError(load_failed(name, f"{error}.")) from error
+    if far := [address for address, link in links if link != "loopback"]:
+        log.warning(
+            "ranks listen without authentication",
+            model=name,
+            addresses=", ".join(far),
+            effect="whoever reaches these addresses can read and change what the model computes",
+        )
+    return tuple(
+        RankPlace(
+            host.ssh,
+            address,
+            tuple(command_on(host, ["-P", "-m", RANK])),
+            link,
+            stage,
+            stage.limit - stage.nbytes + stage.size.cache,
+            {
+                "host": host.ssh,
+                "folder": str(folder) if host.is_here else str(reports[host.ssh].folder),
+                "split": split,
+                "agreement": (first.plan, first.versions, first.files),
+                "files": ("config.json", *stage.files),
+            },
+        )
+        for host, stage, (address, link) in zip(hosts, stages, links, strict=True)
+    )
+
+
+def _listen(host: Host, report: HostReport, folder: Path) -> tuple[str, str]:
+    """Return the address with a port of its own at which a rank will listen, and the kind of its link."""
+    ip = host.ips[0]
+    if (link := report.links.get(ip)) is None or not report.ports[ip]:
+        raise ValueError(f"host {host.ssh} cannot listen at {ip}: no interface there has this address")
+    if report.folder is None and not host.is_here:
+        where = portable_path(folder)
+        raise ValueError(f"host {host.ssh} has no files of it, neither at {where} nor in its hub's cache")
+    return f"{ip}:{report.ports[ip].pop()}", str(link["kind"])

@@ -1,0 +1,64 @@
+"""The command `greenroom hosts check`: the machines of models with ranks, and the links between them."""
+
+from __future__ import annotations
+
+import attrs
+import click
+
+from greenroom.http.commands.local_models import LocalModels, model_option
+from greenroom.http.process.exit_status import ExitStatus
+from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.http.terminal.streams import for_line
+from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.hosts import read_hosts
+from greenroom.schemas.settings.settings import Settings
+
+
+@click.group("hosts")
+def command() -> None:
+    """Examine the machines that share a model (`ranks`, `hosts`).
+
+    \b
+    Examples:
+      greenroom hosts check hosts.json
+      greenroom hosts check hosts.json --model ~/models/Qwen3-235B-4bit
+    """
+
+
+@command.command("check")
+@click.argument("hosts", nargs=-1, metavar="[HOSTS.json]...")
+@settings_options("memory_bytes")
+@model_option
+@click.pass_context
+def check(context: click.Context, hosts: tuple[str, ...], settings: Settings, model: str | None) -> None:
+    """Try ssh, versions, files, links and memory of the hosts, and say what to expect of them.
+
+    HOSTS.json has the format of `mlx.launch`; without it, the setting `hosts` counts. With a model, its files
+    are compared, too, and its split over the hosts is planned. The exit status is 1 if a model could not be
+    loaded over them.
+
+    \b
+    Examples:
+      greenroom hosts check hosts.json
+      greenroom hosts check studio=10.0.0.1 mini=10.0.0.2 --model ~/models/Qwen3-235B-4bit
+    """
+    local: LocalModels = context.obj
+    named = settings.models if model is None else (*settings.models, model)
+    settings = attrs.evolve(settings, hosts=hosts or settings.hosts, models=named)
+    try:
+        found = read_hosts(settings.hosts)
+    except ValueError as error:
+        raise BadSettingError(str(error)) from error
+    if not found:
+        raise click.UsageError("name hosts: a file HOSTS.json, SSH=ADDRESS, or the setting `hosts`", context)
+    wrong = 0
+    try:
+        for subject, text, bad in local.check_hosts(found, model, settings):
+            click.echo(for_line(f"{'WRONG' if bad else 'ok':<6}{subject:<14} {text}"))
+            wrong += bad
+    except ProblemError as error:
+        raise click.ClickException(error.problem.detail) from error
+    click.echo(
+        "\nAll is well." if not wrong else f"\n{wrong} {'thing is' if wrong == 1 else 'things are'} wrong."
+    )
+    context.exit(ExitStatus.FAILED if wrong else ExitStatus.DONE)

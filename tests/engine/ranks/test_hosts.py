@@ -1,0 +1,117 @@
+"""Hosts as settings name them, and the words about their hardware and links."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from greenroom.engine.ranks.check_hosts import LinkFigures, expectation, measure_link, possible_transport
+from greenroom.engine.ranks.host_commands import command_on
+from greenroom.engine.ranks.survey import HostReport
+from greenroom.schemas.settings.hosts import THIS_HOST, Host, place_ranks, read_hosts
+
+STUDIO = Host("studio.local", ("10.0.0.2",))
+
+
+def test_hosts_are_read_from_entries_and_files_of_mlx(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.json"
+    listed = [
+        {"ssh": "me@studio.local", "ips": ["10.0.0.1", "10.0.1.1"], "rdma": [None, "rdma_en2"]},
+        {"ssh": "mini", "ips": ["10.0.0.2"], "python": "/opt/python", "memory_bytes": 1000},
+    ]
+    file.write_text(json.dumps({"backend": "ring", "envs": ["A=b"], "hosts": listed}))
+    studio, mini = read_hosts([str(file)])
+    assert studio == Host("me@studio.local", ("10.0.0.1", "10.0.1.1"), envs=("A=b",))
+    assert mini == Host("mini", ("10.0.0.2",), "/opt/python", 1000, ("A=b",))
+    file.write_text(json.dumps(listed))
+    assert len(read_hosts([str(file)])) == 2
+    assert read_hosts(["localhost", "studio.local=10.0.0.2"]) == (THIS_HOST, STUDIO)
+    assert read_hosts(["127.0.0.1=10.0.0.7"])[0].is_here
+    assert place_ranks(3, ()) == (THIS_HOST,) * 3
+    assert place_ranks(1, (STUDIO, THIS_HOST)) == (STUDIO,)
+    with pytest.raises(ValueError, match=r"ranks = 3 needs as many hosts, but there are 1 \(studio.local\)"):
+        place_ranks(3, (STUDIO,))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"backend": "jaccl", "hosts": []}, "backend = 'jaccl'"),
+        ({"hosts": {}}, "must be a list of hosts"),
+        ([], "must be a list of hosts"),
+        ([7], "host 0 must be an object"),
+        ([{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b"}], r"host 1 \(b\): ips = None"),
+        ([{"ssh": "-oProxyCommand=x", "ips": ["10.0.0.1"]}], "must be a name that ssh knows"),
+        ([{"ssh": "a", "ips": ["fe80::1"]}], "must be IPv4 addresses"),
+        ([{"ssh": "a", "ips": ["10.0.0.1"], "port": 1}], "has no 'port'"),
+        ([{"ssh": "a", "ips": ["10.0.0.1"], "memory_bytes": True}], "memory_bytes = True"),
+        ([{"ssh": "a", "ips": ["10.0.0.1"], "python": 3}], "python = 3"),
+        ({"envs": ["A"], "hosts": [{"ssh": "a", "ips": ["10.0.0.1"]}]}, "texts NAME=VALUE"),
+        ([{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "a", "ips": ["10.0.0.2"]}], "listed twice"),
+        ([{"ssh": "a", "ips": ["10.0.0.1"]}] * 17, "there are 17 hosts"),
+    ],
+)
+def test_wrong_entries_are_named(tmp_path: Path, content: Any, said: str) -> None:
+    file = tmp_path / "hosts.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=said):
+        read_hosts([str(file)])
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("studio.local", "as an entry of a setting: studio.local=10.0.0.2"),
+        ("=10.0.0.2", "must be a name that ssh knows"),
+        ("/nowhere/hosts.json", "/nowhere/hosts.json: No such file"),
+    ],
+)
+def test_wrong_entries_of_settings_are_named(entry: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        read_hosts([entry])
+
+
+def test_commands_elsewhere_are_quoted_for_one_shell() -> None:
+    far = Host("studio.local", ("10.0.0.2",), "/my python", envs=("A=b c",))
+    *ssh, dashes, name, command = command_on(far, ["-m", "x", '{"a": 1}'], {"MLX_RANK": "1"})
+    assert (ssh[0], dashes, name) == ("ssh", "--", "studio.local")
+    assert command == """exec env 'A=b c' MLX_RANK=1 '/my python' -m x '{"a": 1}'"""
+    assert command_on(THIS_HOST, ["-m", "x"])[1:] == ["-m", "x"]
+
+
+def _report(kind: str, thunderbolt: int | None = None, macos: str = "") -> HostReport:
+    link = {"name": "en5", "kind": kind, "megabits": None}
+    return HostReport("n", 1, {}, {}, None, {"10.0.0.2": link}, {}, "s", macos, thunderbolt)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "said"),
+    [
+        (_report("thunderbolt", 5, "26.2"), _report("thunderbolt", 5, "26.3"), "JACCL; both have"),
+        (
+            _report("thunderbolt", 5, "26.1"),
+            _report("thunderbolt", 5, "26.3"),
+            "it needs macOS 26.2 or later",
+        ),
+        (_report("ethernet", 5, "27.0"), _report("ethernet", 5, "26.3"), "are not those of the Thunderbolt"),
+        (_report("thunderbolt", 4, "26.2"), _report("thunderbolt", 5, "26.2"), "never JACCL"),
+        (_report("ethernet"), _report("wireless"), "connect a cable"),
+        (_report("ethernet"), _report("ethernet", 5, "26.2"), "Ethernet: the ring over TCP; never JACCL"),
+    ],
+)
+def test_the_fastest_transport_of_the_hardware_is_told(one: HostReport, other: HostReport, said: str) -> None:
+    assert said in possible_transport(one, STUDIO, other, Host("mini", ("10.0.0.2",)))
+
+
+def test_a_link_is_measured_and_its_cost_told() -> None:
+    figures = measure_link(THIS_HOST, THIS_HOST)
+    assert 0 < figures.latency < 1
+    assert figures.bandwidth > 1e6
+    with pytest.raises(ValueError, match=r"no link to 10\.255\.255\.1"):
+        measure_link(THIS_HOST, Host("localhost", ("10.255.255.1",)))
+    told = expectation(2, LinkFigures(0.0005, 1.25e9), 16_384)
+    assert "at least 1.01 ms to a token of 16,384 bytes and 13.1 ms" in told
+    assert "20 tokens/s of one machine become at most 19.6" in told
