@@ -104,7 +104,9 @@ class Table:
         return self._prompts.chat(await self._target.words_for_tokens(tokens))
 
     async def _ask(self, messages: ChatMessages) -> Answer:
-        return _checked((await self._target.ask(messages, 1)).answer)
+        # More than one token, and no end: a first one that ends the answer, or half a character, has no text.
+        fields = await self._target.accepted_fields(_GREEDY)
+        return _checked((await self._target.ask(messages, 4, **fields)).answer)
 
 
 def _checked(answer: Answer) -> Answer:
