@@ -155,6 +155,12 @@ class RankGroup:
     def leader(self) -> RankChild:
         return self.children[0]
 
+    def figures(self) -> tuple[RankFigures, ...]:
+        return tuple(
+            RankFigures(each.place.host, each.place.address, each.place.link, each.layers, each.sized or 0)
+            for each in self.children
+        )
+
     def layers_on(self, host: str) -> float:
         """Return the fraction of the layers that a host has."""
         here = sum(child.layers for child in self.children if child.place.host == host)
@@ -258,13 +264,8 @@ class RankedEngine:
         self.group, self._share = group, share
         self._open: dict[str, int] = {}
         self._events: list[tuple[str, InferenceEvent]] = []
-        self._layers = sum(child.layers for child in group.children)
-        self._ranks = tuple(
-            RankFigures(each.place.host, each.place.address, each.place.link, each.layers, each.sized or 0)
-            for each in group.children
-        )
         memory = MemoryStatistics(share.weights, 0, 0, 0, None)
-        self._figures = EngineSnapshot(0, 0, Usage(), memory, ranks=self._ranks)
+        self._figures = EngineSnapshot(0, 0, Usage(), memory, ranks=group.figures())
 
     @property
     def has_work(self) -> bool:
@@ -337,13 +338,13 @@ class RankedEngine:
 
     def _record(self, figures: EngineSnapshot) -> None:
         """Keep rank 0's figures, with the memory of all ranks here: caches divide as the layers do."""
-        of_leader, leader = figures.memory, self.group.leader
-        share = self.group.layers_on(THIS_HOST.ssh) / (leader.layers / self._layers)
+        of_leader, group = figures.memory, self.group
+        share = sum(each.layers for each in group.children if each.place.is_local) / group.leader.layers
         running, cached = (round(each * share) for each in (of_leader.running, of_leader.cached))
         self._share.charge_running(running)
         self._share.charge_cached(cached)
         memory = attrs.evolve(of_leader, weights=self._share.weights, running=running, cached=cached)
-        self._figures = attrs.evolve(figures, memory=memory, ranks=self._ranks)
+        self._figures = attrs.evolve(figures, memory=memory, ranks=self.group.figures())
 
 
 def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
