@@ -55,7 +55,7 @@ def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_a
     embed = ("embed", encoder, "--dimensions", "8", "Hello", "hello class")
     with serving(text, encoder) as server:
         check_joined(server, "chat", text, *PLAIN)
-        joined = run_bytes(*embed, "--url", f"{server.address}/v1")
+        joined = run(*embed, "--url", f"{server.address}/v1")
         assert len(answered(server)) == 1
         assert joined == check_joined(server, *embed)
 
@@ -72,7 +72,7 @@ def test_commands_join_a_server_that_listens_on_a_unix_socket_only(
             assert server.address == address
             check_joined(server, "chat", text, *PLAIN)
             embed = ("embed", encoder, "--dimensions", "8", "Hello")
-            joined = run_bytes(*embed, "--url", address)
+            joined = run(*embed, "--url", address)
             assert len(answered(server)) == 1
             assert joined == check_joined(server, *embed)
             for operator in (("ps",), ("ps", "--url", address), ("audit",)):
@@ -90,7 +90,6 @@ def test_commands_join_a_server_that_listens_on_a_unix_socket_only(
 
 
 @pytest.mark.soak
-@pytest.mark.soak
 def test_speech_and_transcripts_of_a_server_are_those_of_the_command_alone(
     tiny_model: TinyModel, tiny_pocket: Path, tiny_whisper: Path, tmp_path: Path
 ) -> None:
@@ -105,18 +104,23 @@ def test_speech_and_transcripts_of_a_server_are_those_of_the_command_alone(
         assert (len(spoken), spoken[:44]) == (len(alone), alone[:44])  # the model draws lots
         assert len(answered(server)) == 1
         # Without a name, the server's first model of the kind that the command needs.
-        assert run_bytes("transcribe", recording)[::2] == (0, b"")
+        assert run("transcribe", recording)[::2] == (0, "")
         assert len(answered(server)) == 1
 
 
-def check_joined(server: ServerProcess, *command: str) -> tuple[int, bytes, bytes]:
+def check_joined(server: ServerProcess, *command: str) -> tuple[int, str, str]:
     """Check that a command asks the server, that with --local it does not, and that both print the same."""
-    joined = run_bytes(*command)
-    assert (joined[0], joined[2]) == (0, b"")
+    joined = run(*command)
+    assert (joined[0], joined[2]) == (0, "")
     assert len(answered(server)) == 1
-    assert run_bytes(*command, "--local") == joined
+    assert run(*command, "--local") == joined
     assert answered(server) == []
     return joined
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    done = run_greenroom(*arguments, stdin="Hello\n")
+    return done.returncode, done.stdout, done.stderr
 
 
 def run_bytes(*arguments: str) -> tuple[int, bytes, bytes]:
@@ -219,11 +223,11 @@ def test_a_server_that_dies_amid_an_answer_is_one_line_and_exit_1(tiny_model: Ti
         server.wait_for("request admitted")
         piped: list[int | str] = []
 
-        def run() -> None:
+        def chat() -> None:
             done = run_greenroom("chat", folder, stdin="Hello\n")
             piped.extend((done.returncode, done.stderr))
 
-        thread = threading.Thread(target=run)
+        thread = threading.Thread(target=chat)
         thread.start()
         server.wait_for("request admitted")
         server.process.kill()

@@ -23,7 +23,7 @@ CHAT = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
 def test_a_server_from_start_to_signal(tiny_model: TinyModel) -> None:
-    with serving(str(tiny_model("qwen3"))) as server:
+    with serving(str(tiny_model("qwen3")), program=GREENROOM) as server:
         assert server.process.pid == server.log[-1]["pid"]
         with httpx2.Client(base_url=server.address, timeout=600) as client:
             body = {"model": "default", "max_tokens": 3, "messages": [{"role": "user", "content": "SECRET"}]}

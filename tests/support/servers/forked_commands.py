@@ -1,4 +1,4 @@
-"""Commands forked from a process that has imported the command line, which takes most of a command's time.
+"""Commands forked from a process that has imported what they need, which takes most of their time.
 
 A forked command has its own arguments, environment, folder and standard streams, as one that is started.
 Linux only: on macOS frameworks do not survive a fork.
@@ -15,13 +15,114 @@ import socket
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from typing import IO, NoReturn
 
-COMMANDS = Path(__file__).resolve().parents[3] / "http" / "commands"
+COMMAND_LINE = Path(__file__).resolve().parents[3] / "http" / "command_line.py"
+_ENVIRONMENT = dict(os.environ)
+"""Environment of the processes that fork: that of the tests, before any test has changed it."""
+_READ_AT_IMPORT = (
+    "HF_",
+    "HUGGINGFACE_",
+    "MLX_",
+    "OMP_",
+    "OPENBLAS_",
+    "TOKENIZERS_",
+    "TQDM_",
+    "TRANSFORMERS_",
+)
+"""Beginnings of the variables that model libraries read when they are imported."""
+_DIGITS = 16
 _SENDING = threading.Lock()
+
+
+class ForkedProcess:
+    """A forked command, as `subprocess.Popen` would give it; its stdin is empty unless `writes`.
+
+    Args:
+        terminal: Descriptor of a terminal that it is to have for its streams; it is closed here.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        *,
+        writes: bool = False,
+        terminal: int | None = None,
+    ) -> None:
+        self.args = ["greenroom", *arguments]
+        self.returncode: int | None = None
+        self.stdin: IO[str] | None = None
+        self.stdout: IO[str] | None = None
+        self.stderr: IO[str] | None = None
+        if terminal is None:
+            read_in, write_in = os.pipe() if writes else (os.open(os.devnull, os.O_RDONLY), -1)
+            (read_out, write_out), (read_error, write_error) = os.pipe(), os.pipe()
+            self.stdin = os.fdopen(write_in, "w", encoding="utf-8") if writes else None
+            self.stdout, self.stderr = (os.fdopen(read, encoding="utf-8") for read in (read_out, read_error))
+        streams = [read_in, write_out, write_error] if terminal is None else [terminal]
+        self._reply, replying = socket.socketpair()
+        asked = {"arguments": arguments, "environment": dict(environment), "folder": os.getcwd()}
+        theirs = [*streams, replying.fileno()]
+        with _SENDING:
+            parent = _parent(_imports(environment) == _imports(_ENVIRONMENT))
+            socket.send_fds(parent, [json.dumps(asked).encode() + b"\n"], theirs)
+            assert parent.recv(1), "the process that forks has ended"
+        replying.close()
+        for descriptor in streams:
+            os.close(descriptor)
+        self.pid = self._read_number()
+
+    def __enter__(self) -> ForkedProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Wait for its end, as `Popen` does."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                with suppress(BrokenPipeError):
+                    stream.close()
+        self.wait()
+        self._reply.close()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit status; negative is the number of a signal.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not ended after these seconds.
+        """
+        if self.returncode is None:
+            self._reply.settimeout(timeout)
+            try:
+                self.returncode = self._read_number()
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+        return self.returncode
+
+    def _read_number(self) -> int:
+        return int(self._reply.recv(_DIGITS))
+
+    def poll(self) -> int | None:
+        """Return its exit status; None while it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
 
 
 def run_forked(
@@ -32,51 +133,41 @@ def run_forked(
     Raises:
         subprocess.TimeoutExpired: It has not ended after these seconds, and is killed.
     """
-    pipes = [os.pipe() for _ in range(3)]
-    (read_in, write_in), (read_out, write_out), (read_error, write_error) = pipes
-    reply, replying = socket.socketpair()
-    asked = json.dumps({"arguments": arguments, "environment": dict(environment), "folder": os.getcwd()})
-    theirs = [read_in, write_out, write_error, replying.fileno()]
-    with _SENDING:
-        socket.send_fds(_parent(), [asked.encode() + b"\n"], theirs)
-        assert _parent().recv(1), "the process that forks has ended"
-    replying.close()
-    for descriptor in theirs[:3]:
-        os.close(descriptor)
-    with ThreadPoolExecutor(3) as threads, reply, reply.makefile() as told:
-        threads.submit(_write, write_in, stdin)
-        out, error = threads.submit(_read, read_out), threads.submit(_read, read_error)
-        pid = int(told.readline())
-        reply.settimeout(seconds)
+    with ForkedProcess(arguments, environment, writes=True) as process, ThreadPoolExecutor(3) as threads:
+
+        def write() -> None:
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):
+                process.stdin.write(stdin)
+            with suppress(BrokenPipeError):
+                process.stdin.close()
+
+        threads.submit(write)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        out, error = threads.submit(process.stdout.read), threads.submit(process.stderr.read)
         try:
-            status = int(told.readline())
-        except TimeoutError:
-            os.kill(pid, signal.SIGKILL)
-            raise subprocess.TimeoutExpired(["greenroom", *arguments], seconds) from None
-        return subprocess.CompletedProcess(["greenroom", *arguments], status, out.result(), error.result())
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        return subprocess.CompletedProcess(process.args, status, out.result(), error.result())
 
 
-def _write(descriptor: int, text: str) -> None:
-    with open(descriptor, "w", encoding="utf-8") as pipe:
-        try:
-            pipe.write(text)
-            pipe.flush()
-        except BrokenPipeError:
-            pipe.detach()
-            os.close(descriptor)
-
-
-def _read(descriptor: int) -> str:
-    with open(descriptor, encoding="utf-8") as pipe:
-        return pipe.read()
+def _imports(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
 
 
 @cache
-def _parent() -> socket.socket:
-    """Start the process that forks; return the socket that it is asked by. It ends with this process."""
+def _parent(whole: bool) -> socket.socket:
+    """Start a process that forks, with the model libraries or without them; return the socket that it is
+    asked by. It ends with this process.
+    """
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", __name__, str(theirs.fileno())]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()])
+    command = [sys.executable, "-m", __name__, str(theirs.fileno()), "whole" if whole else "light"]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=_ENVIRONMENT
+    )
     theirs.close()
 
     def end() -> None:
@@ -87,56 +178,92 @@ def _parent() -> socket.socket:
     return ours
 
 
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads: numpy's outlive a fork
+        return os.fork()
+
+
 def _fork_commands(control: socket.socket) -> bool:
     """Fork a command for each message; return True in a command, with all set up, and False at the end."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # none of the children that wait is waited for
     while True:
         message, descriptors, *_ = socket.recv_fds(control, 1 << 16, 4)
+        with suppress(ChildProcessError):  # their seconds are then this process's
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if not message:
             return False
         while not message.endswith(b"\n"):
             message += control.recv(1 << 16)
-        if os.fork() == 0:
+        if _fork() == 0:
             break
         for descriptor in descriptors:
             os.close(descriptor)
         control.send(b".")
     control.close()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     *streams, reply = descriptors
-    pid = os.fork()
+    pid = _fork()
     if pid == 0:
         os.close(reply)
-        for number, descriptor in enumerate(streams):
-            os.dup2(descriptor, number)
-            os.close(descriptor)
+        if len(streams) == 1:
+            os.login_tty(streams[0])
+        else:
+            for number, descriptor in enumerate(streams):
+                os.dup2(descriptor, number)
+                os.close(descriptor)
         asked = json.loads(message)
         os.environ.clear()
         os.environ.update(asked["environment"])
         os.chdir(asked["folder"])
-        sys.argv[1:] = asked["arguments"]
+        sys.argv[:] = [str(COMMAND_LINE), *asked["arguments"]]
+        # A supervised server starts its child by these.
+        sys.orig_argv[:] = [sys.executable, "-m", "greenroom.http.command_line", *asked["arguments"]]
         return True
     for descriptor in streams:
         os.close(descriptor)
-    os.write(reply, f"{pid}\n".encode())
-    os.write(reply, f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n".encode())
+    os.write(reply, b"%*d" % (_DIGITS, pid))
+    os.write(reply, b"%*d" % (_DIGITS, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
     os._exit(0)
 
 
-def _import_commands() -> None:
+def _import_commands(*, whole: bool) -> None:
     from greenroom.http.process.deferred_imports import deferred_imports
 
     with deferred_imports():  # as in a command
         importlib.import_module("structlog")
-    for file in sorted(COMMANDS.rglob("*.py")):
-        place = ".".join(file.relative_to(COMMANDS).with_suffix("").parts)
+    commands = COMMAND_LINE.with_name("commands")
+    for file in sorted(commands.rglob("*.py")):
+        place = ".".join(file.relative_to(commands).with_suffix("").parts)
         importlib.import_module(f"greenroom.http.commands.{place}")
+    for module in ("actors.system", "http.app", "http.settings.start_checks", "http.process.shutdown"):
+        importlib.import_module(f"greenroom.{module}")
     assert not sys.modules.keys() & {"mlx", "huggingface_hub", "transformers"}, "they read variables once"
+    if whole:
+        from greenroom.engine.loading import libraries
+
+        libraries.prefer_openblas()
+        libraries.import_text_libraries()
+        libraries.import_encoder_libraries()
+
+
+def _end(status: int) -> NoReturn:
+    """End as the interpreter does, but for taking its modules apart, which takes most of a short command."""
+    getattr(threading, "_shutdown")()  # noqa: B009
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(status)
 
 
 if __name__ == "__main__":
     from greenroom.http.command_line import main
 
-    _import_commands()
+    _import_commands(whole=sys.argv[2] == "whole")
     if _fork_commands(socket.socket(fileno=int(sys.argv[1]))):
-        main()
+        try:
+            main()
+        except SystemExit as end:
+            if not isinstance(end.code, int | None):
+                raise
+            _end(end.code or 0)

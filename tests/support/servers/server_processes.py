@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines
-from greenroom.tests.support.servers.forked_commands import run_forked
+from greenroom.tests.support.servers.forked_commands import ForkedProcess, run_forked
 
 FULL_DISK = ">&3"
 """Redirection to a file that may not grow, as on a full disk. Only Linux has /dev/full."""
@@ -30,9 +30,7 @@ def run_greenroom(
         redirected: Shell redirection of its standard streams, such as `</dev/zero` or `FULL_DISK`.
     """
     environment = {**os.environ, **variables}
-    # The interpreter reads these when it starts.
-    early = [name for name in variables if name.startswith(("PYTHON", "LC_", "LANG"))]
-    if sys.platform == "linux" and not redirected and not early:
+    if not redirected and may_be_forked(variables):
         return run_forked(arguments, stdin, environment, 600)
     opening = _OPEN_FULL_DISK if redirected == FULL_DISK else ""
     shell = ["sh", "-c", f'{opening}exec "$@" {redirected}', "sh"] if redirected else []
@@ -46,6 +44,11 @@ def run_greenroom(
     )
 
 
+def may_be_forked(variables: Mapping[str, str]) -> bool:
+    early = ("PYTHON", "LC_", "LANG")  # the interpreter reads these when it starts
+    return sys.platform == "linux" and not any(name.startswith(early) for name in variables)
+
+
 class ServerProcess:
     """A server in a separate process, whose log is read all the time.
 
@@ -53,7 +56,7 @@ class ServerProcess:
         only_json: Whether lines of the log that are no JSON fail the test; else they are left out.
     """
 
-    def __init__(self, process: subprocess.Popen[str], *, only_json: bool = True) -> None:
+    def __init__(self, process: subprocess.Popen[str] | ForkedProcess, *, only_json: bool = True) -> None:
         self.process = process
         self.log: list[dict[str, Any]] = []
         self._only_json = only_json
@@ -158,12 +161,17 @@ def failing(failure: str, model: str, loss_seconds: float = 5.0, pace: float = 0
 def serving(
     *arguments: str,
     descriptors: int | None = None,
-    program: tuple[str, ...] = GREENROOM,
+    program: tuple[str, ...] | None = None,
     only_json: bool = True,
     **variables: str,
 ) -> Iterator[ServerProcess]:
-    """Run a server, optionally with variables, a hard limit of open files, and a soft one of half as many."""
-    command = [*program, "serve", "--port", "0", "--log-format", "json", *arguments]
+    """Run a server, optionally with variables, a hard limit of open files, and a soft one of half as many.
+
+    Args:
+        program: Command that starts the program; by default it is forked where that can be.
+    """
+    options = ("serve", "--port", "0", "--log-format", "json", *arguments)
+    command = [*(program or GREENROOM), *options]
     if descriptors is not None:
         command = [
             "sh",
@@ -173,7 +181,13 @@ def serving(
             *command,
         ]
     pipe, environment = subprocess.PIPE, {**os.environ, **variables}
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+    forked = program is None and descriptors is None and may_be_forked(variables)
+    started: subprocess.Popen[str] | ForkedProcess = (
+        ForkedProcess(options, environment)
+        if forked
+        else subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment)
+    )
+    with started as process:
         try:
             server = ServerProcess(process, only_json=only_json)
             try:

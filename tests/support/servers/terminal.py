@@ -6,13 +6,16 @@ import os
 import pty
 import select
 import signal
+import subprocess
+import sys
 import termios
 import time
 from contextlib import suppress
 from typing import Any
 
 from greenroom.tests.support.servers.bounded_waits import PATIENCE
-from greenroom.tests.support.servers.server_processes import GREENROOM
+from greenroom.tests.support.servers.forked_commands import ForkedProcess
+from greenroom.tests.support.servers.server_processes import GREENROOM, may_be_forked
 
 
 class Terminal:
@@ -24,11 +27,17 @@ class Terminal:
 
     def __init__(self, *arguments: str, **variables: str) -> None:
         environment = {**os.environ, "TERM": "xterm-256color", **variables}
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.execvpe(GREENROOM[0], [*GREENROOM, *arguments], environment)
+        self._fd, theirs = pty.openpty()
+        self._process: subprocess.Popen[bytes] | ForkedProcess
+        if may_be_forked(variables):
+            self._process = ForkedProcess(arguments, environment, terminal=theirs)
+        else:
+            code = f"import os, sys; os.login_tty({theirs}); os.execv(sys.argv[1], sys.argv[1:])"
+            command = [sys.executable, "-c", code, *GREENROOM, *arguments]
+            self._process = subprocess.Popen(command, env=environment, pass_fds=[theirs])
+            os.close(theirs)
+        self.pid = self._process.pid
         self.shown = ""
-        self._status: int | None = None
 
     def write(self, text: str) -> None:
         os.write(self._fd, text.encode())
@@ -50,27 +59,19 @@ class Terminal:
     def end(self, number: signal.Signals | None = None) -> int:
         """Return the exit status; repeat the signal until the end, since readline may miss an early one."""
         deadline = time.monotonic() + PATIENCE
-        while not self._reap():
+        while self._process.poll() is None:
             assert time.monotonic() < deadline, self.shown
             if number:
-                os.kill(self.pid, number)
+                self._process.send_signal(number)
             time.sleep(0.5 if number else 0.02)
             if select.select([self._fd], [], [], 0)[0]:
                 with suppress(OSError):  # the other side is closed
                     self.shown += os.read(self._fd, 4096).decode("utf-8", "replace")
         self.modes_at_end = self.modes()
-        return os.waitstatus_to_exitcode(self._status or 0)
+        return self._process.wait()
 
     def close(self) -> None:
         """Kill the process, if it still runs, and close the terminal."""
-        if not self._reap():
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        with self._process as process:
+            process.kill()
         os.close(self._fd)
-
-    def _reap(self) -> bool:
-        """Return whether the process has ended."""
-        if self._status is None:
-            ended, status = os.waitpid(self.pid, os.WNOHANG)
-            self._status = status if ended else None
-        return self._status is not None
