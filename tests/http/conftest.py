@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, serving
+from greenroom.tests.support.servers.shared_servers import Shared, sharing
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Shared]:
+    """Servers for all tests of a file: none may see what others have asked."""
+    with sharing() as served:
+        yield served
 
 
 @pytest.fixture

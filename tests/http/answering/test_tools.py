@@ -19,7 +19,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients import anthropic_clients, openai_clients
 from greenroom.tests.support.grammars.constrained_chats import PERSON, tool
 from greenroom.tests.support.grammars.grammar_walks import validate
-from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 MODELS = ("qwen3", "llama")  # Tool calls between tags, as in Hermes' format, and as a whole answer.
 USER: Any = {"role": "user", "content": "Greet somebody."}
@@ -40,7 +40,7 @@ def check_fragments(fragments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_chat_and_messages_stream_fragments(settings: Settings, model: str) -> None:
+async def test_chat_and_messages_stream_fragments(settings: Settings, shared: Shared, model: str) -> None:
     def chat(client: Any) -> list[str]:
         choice = {"tool_choice": "required", "parallel_tool_calls": False, "reasoning_effort": "none"}
         fields = {**ASKED, **choice, "tools": [tool("greet")], "stream": True}
@@ -63,12 +63,12 @@ async def test_chat_and_messages_stream_fragments(settings: Settings, model: str
         assert json.loads("".join(fragments)) == block.input
         return [fragment for fragment in fragments if fragment]
 
-    async with serving(settings) as served:
-        check_fragments(await openai_clients.ask(served, chat))
-        check_fragments(await anthropic_clients.ask(served, messages))
+    served = shared(settings)
+    check_fragments(await openai_clients.ask(served, chat))
+    check_fragments(await anthropic_clients.ask(served, messages))
 
 
-async def test_a_call_that_is_cut_is_a_valid_beginning(settings: Settings) -> None:
+async def test_a_call_that_is_cut_is_a_valid_beginning(settings: Settings, shared: Shared) -> None:
     def chat(client: Any) -> Any:
         choice = {"tool_choice": "required", "reasoning_effort": "none"}
         fields = {**ASKED, **choice, "tools": [tool("greet")], "max_tokens": 60, "seed": 1}
@@ -77,8 +77,8 @@ async def test_a_call_that_is_cut_is_a_valid_beginning(settings: Settings) -> No
                 pass
             return events.current_completion_snapshot
 
-    async with serving(settings) as served:
-        answer = await openai_clients.ask(served, chat)
+    served = shared(settings)
+    answer = await openai_clients.ask(served, chat)
     [choice] = answer.choices
     assert choice.finish_reason == "length"
     [call] = choice.message.tool_calls

@@ -15,6 +15,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import generating, state
 from greenroom.tests.support.clients.anthropic_clients import COUNT, MESSAGES, USER, arguments, ask, body
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 
 def streamed(client: Any, **fields: Any) -> tuple[str, Any]:
@@ -49,43 +50,47 @@ async def test_a_streamed_message_is_the_whole_message(settings: Settings) -> No
         assert total == counted.input_tokens
 
 
-async def test_the_asynchronous_client_streams_and_stops_at_a_sequence(settings: Settings) -> None:
-    async with serving(settings) as served:
+async def test_the_asynchronous_client_streams_and_stops_at_a_sequence(
+    settings: Settings, shared: Shared
+) -> None:
+    served = shared(settings)
 
-        async def several() -> list[Any]:
-            async with anthropic.AsyncAnthropic(base_url=served.server.address, auth_token="any") as client:
+    async def several() -> list[Any]:
+        async with anthropic.AsyncAnthropic(base_url=served.server.address, auth_token="any") as client:
 
-                async def one(**fields: Any) -> Any:
-                    async with client.messages.stream(**arguments(max_tokens=24, **fields)) as stream:
-                        return await stream.get_final_message()
+            async def one(**fields: Any) -> Any:
+                async with client.messages.stream(**arguments(max_tokens=24, **fields)) as stream:
+                    return await stream.get_final_message()
 
-                whole = await client.messages.create(**arguments(max_tokens=24))
-                text = whole.content[0].text
-                stop = text[len(text) // 2 :][:3]
-                return [text, stop, *await asyncio.gather(*(one(stop_sequences=[stop]) for _ in range(4)))]
+            whole = await client.messages.create(**arguments(max_tokens=24))
+            text = whole.content[0].text
+            stop = text[len(text) // 2 :][:3]
+            return [text, stop, *await asyncio.gather(*(one(stop_sequences=[stop]) for _ in range(4)))]
 
-        with trio.fail_after(300):
-            text, stop, *messages = await trio.to_thread.run_sync(asyncio.run, several())
+    with trio.fail_after(300):
+        text, stop, *messages = await trio.to_thread.run_sync(asyncio.run, several())
     assert len(messages) == 4
     for message in messages:
         assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", stop)
         assert message.content[0].text == text[: text.index(stop)]
 
 
-async def test_every_version_and_either_way_of_sending_the_key_is_served(settings: Settings) -> None:
-    async with serving(settings) as served:
-        answers = [
-            await fetch(served.server, "POST", f"{MESSAGES}?beta=true", body(max_tokens=2), **headers)
-            for headers in (
-                {"anthropic_version": "2026-10-21", "authorization": "Bearer k"},
-                {"anthropic_version": "2023-06-01", "x_api_key": "k", "anthropic_beta": "a,b"},
-                {"x_api_key": "k", "authorization": "Bearer k"},
-                {},
-            )
-        ]
-        assert [answer.status for answer in answers] == [200] * 4
-        assert len({json.dumps(answer.json()["content"]) for answer in answers}) == 1
-        assert all(answer.headers["request-id"].startswith("req_") for answer in answers)
+async def test_every_version_and_either_way_of_sending_the_key_is_served(
+    settings: Settings, shared: Shared
+) -> None:
+    served = shared(settings)
+    answers = [
+        await fetch(served.server, "POST", f"{MESSAGES}?beta=true", body(max_tokens=2), **headers)
+        for headers in (
+            {"anthropic_version": "2026-10-21", "authorization": "Bearer k"},
+            {"anthropic_version": "2023-06-01", "x_api_key": "k", "anthropic_beta": "a,b"},
+            {"x_api_key": "k", "authorization": "Bearer k"},
+            {},
+        )
+    ]
+    assert [answer.status for answer in answers] == [200] * 4
+    assert len({json.dumps(answer.json()["content"]) for answer in answers}) == 1
+    assert all(answer.headers["request-id"].startswith("req_") for answer in answers)
 
 
 async def test_an_answer_that_fills_the_context_says_so(settings: Settings) -> None:

@@ -16,6 +16,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.anthropic_clients import ask
 from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 THOUGHT = "Two cities, so two calls."
 CALLS = [("get_weather", {"city": "Rom"}), ("get_weather", {"city": "Zürich"})]
@@ -136,16 +137,16 @@ class Weather(pydantic.BaseModel):
     sunny: bool
 
 
-async def test_a_real_model_is_held_to_its_tools_and_formats(settings: Settings) -> None:
+async def test_a_real_model_is_held_to_its_tools_and_formats(settings: Settings, shared: Shared) -> None:
     plain = {name: value for name, value in ASKED.items() if name not in ("thinking", "tools")}
-    async with serving(settings) as served:
-        for kind in ({"type": "any"}, {"type": "tool", "name": "get_weather"}):
-            choice = {**kind, "disable_parallel_tool_use": True}
-            fields = {**plain, "tools": ASKED["tools"], "tool_choice": choice}
-            message = await ask(served, partial(create, fields))
-            [use] = message.content
-            assert (message.stop_reason, use.name) == ("tool_use", "get_weather")
-            assert use.input["city"] in ("Rom", "Zürich")
-        parsed = await ask(served, lambda client: client.messages.parse(**plain, output_format=Weather))
-        assert isinstance(parsed.parsed_output, Weather)
-        assert parsed.stop_reason == "end_turn"
+    served = shared(settings)
+    for kind in ({"type": "any"}, {"type": "tool", "name": "get_weather"}):
+        choice = {**kind, "disable_parallel_tool_use": True}
+        fields = {**plain, "tools": ASKED["tools"], "tool_choice": choice}
+        message = await ask(served, partial(create, fields))
+        [use] = message.content
+        assert (message.stop_reason, use.name) == ("tool_use", "get_weather")
+        assert use.input["city"] in ("Rom", "Zürich")
+    parsed = await ask(served, lambda client: client.messages.parse(**plain, output_format=Weather))
+    assert isinstance(parsed.parsed_output, Weather)
+    assert parsed.stop_reason == "end_turn"

@@ -20,6 +20,7 @@ from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.ollama_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 MESSAGES = [{"role": "user", "content": "Weather in Rom and Oslo?"}]
 GREEDY = {"num_predict": 12, "temperature": 0.0, "num_ctx": 2048, "typical_p": 1.0, "repeat_last_n": 64}
@@ -44,17 +45,15 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
     return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=60.0)
 
 
-async def test_a_stream_is_the_whole_answer_in_pieces(settings: Settings) -> None:
-    async with serving(settings) as served:
-        whole = await ask(
-            served, lambda client: client.chat("qwen3:latest", MESSAGES, think=False, options=GREEDY)
-        )
-        pieces = await ask(
-            served,
-            lambda client: list(
-                client.chat("qwen3:latest", MESSAGES, think=False, options=GREEDY, stream=True)
-            ),
-        )
+async def test_a_stream_is_the_whole_answer_in_pieces(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    whole = await ask(
+        served, lambda client: client.chat("qwen3:latest", MESSAGES, think=False, options=GREEDY)
+    )
+    pieces = await ask(
+        served,
+        lambda client: list(client.chat("qwen3:latest", MESSAGES, think=False, options=GREEDY, stream=True)),
+    )
     assert "".join(piece.message.content or "" for piece in pieces) == whole.message.content
     assert whole.message.content
     assert [piece.done for piece in pieces] == [False] * (len(pieces) - 1) + [True]
@@ -70,14 +69,14 @@ async def test_a_stream_is_the_whole_answer_in_pieces(settings: Settings) -> Non
     assert whole.total_duration >= whole.eval_duration > 0
 
 
-async def test_a_prompt_is_answered_with_the_template_or_raw(settings: Settings) -> None:
-    async with serving(settings) as served:
-        asked: Any = {"model": "llama", "prompt": "The sea", "options": GREEDY}
-        raw = await ask(served, lambda client: client.generate(**asked, raw=True))
-        body = {"model": "llama", "prompt": "The sea", "max_tokens": 12, "temperature": 0}
-        same = await fetch(served.server, "POST", "/v1/completions", body)
-        templated = await ask(served, lambda client: client.generate(**asked, system="Be brief."))
-        pieces = await ask(served, lambda client: list(client.generate(**asked, raw=True, stream=True)))
+async def test_a_prompt_is_answered_with_the_template_or_raw(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    asked: Any = {"model": "llama", "prompt": "The sea", "options": GREEDY}
+    raw = await ask(served, lambda client: client.generate(**asked, raw=True))
+    body = {"model": "llama", "prompt": "The sea", "max_tokens": 12, "temperature": 0}
+    same = await fetch(served.server, "POST", "/v1/completions", body)
+    templated = await ask(served, lambda client: client.generate(**asked, system="Be brief."))
+    pieces = await ask(served, lambda client: list(client.generate(**asked, raw=True, stream=True)))
     assert raw.response == same.json()["choices"][0]["text"] == "".join(piece.response for piece in pieces)
     assert templated.prompt_eval_count > raw.prompt_eval_count
 
@@ -101,20 +100,20 @@ async def test_calls_and_thoughts_come_as_objects(settings: Settings) -> None:
     assert (whole.done_reason, pieces[-1].done_reason) == ("stop", "stop")
 
 
-async def test_a_schema_and_the_word_json_are_held(settings: Settings) -> None:
+async def test_a_schema_and_the_word_json_are_held(settings: Settings, shared: Shared) -> None:
     class Weather(pydantic.BaseModel):
         """The schema of an answer."""
 
         rain: bool
         kind: Literal["rain", "snow"]
 
-    async with serving(settings) as served:
-        asked: Any = {"model": "qwen3", "messages": MESSAGES, "think": False}
-        answer = await ask(served, lambda client: client.chat(**asked, format=Weather.model_json_schema()))
-        cut = await ask(
-            served,
-            lambda client: client.chat(**asked, format="json", options={"num_predict": 20, "temperature": 0}),
-        )
+    served = shared(settings)
+    asked: Any = {"model": "qwen3", "messages": MESSAGES, "think": False}
+    answer = await ask(served, lambda client: client.chat(**asked, format=Weather.model_json_schema()))
+    cut = await ask(
+        served,
+        lambda client: client.chat(**asked, format="json", options={"num_predict": 20, "temperature": 0}),
+    )
     Weather.model_validate_json(answer.message.content)
     assert cut.message.content.lstrip().startswith("{")
 
@@ -142,41 +141,41 @@ async def pool_status(served: Served) -> PoolStatus:
     return status
 
 
-async def test_errors_have_ollamas_shape(settings: Settings) -> None:
-    async with serving(settings) as served:
-        with pytest.raises(ollama.ResponseError, match="Did you mean llama") as caught:
-            await ask(served, lambda client: client.chat("lama", MESSAGES))
-        assert caught.value.status_code == 404
-        for path, body, status, named in (
-            ("/api/chat", {"messages": []}, 400, "model"),
-            (
-                "/api/chat",
-                {"model": "llama", "messages": [{"role": "user", "images": ["aa"]}]},
-                400,
-                "images",
-            ),
-            ("/api/chat", {"model": "llama", "messages": [], "keep_alive": "0 s"}, 400, "keep_alive"),
-            ("/api/chat", {"model": "llama", "messages": MESSAGES, "keep_alive": True}, 400, "keep_alive"),
-            ("/api/chat", {"model": "lama", "messages": [], "keep_alive": 0}, 404, "llama"),
-            ("/api/chat", {"model": "llama", "messages": MESSAGES, "think": "much"}, 400, "think"),
-            ("/api/generate", {"model": "llama", "prompt": "a", "suffix": "b"}, 400, "suffix"),
-            (
-                "/api/generate",
-                {"model": "llama", "prompt": "a", "options": {"top_p": 7}},
-                400,
-                "options.top_p",
-            ),
-            ("/api/generate", {"model": "llama", "prompt": "a", "options": {"mirostat": 1}}, 400, "mirostat"),
-            ("/api/show", {}, 400, "model"),
-            ("/api/copy", {"source": "llama", "destination": "mine"}, 501, "[profiles.NAME]"),
-            ("/api/push", {"model": "llama"}, 501, "come from the hub"),
-            ("/api/pull", {"model": "llama"}, 400, "OWNER/NAME"),
-            ("/api/embed", {"model": "llama", "input": "a"}, 400, "texts to embed"),
-        ):
-            answer = await fetch(served.server, "POST", path, body)
-            assert answer.status == status, (path, body, answer)
-            assert named in answer.json()["error"]
-        assert (await fetch(served.server, "GET", "/api/nothing")).json()["error"]
+async def test_errors_have_ollamas_shape(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    with pytest.raises(ollama.ResponseError, match="Did you mean llama") as caught:
+        await ask(served, lambda client: client.chat("lama", MESSAGES))
+    assert caught.value.status_code == 404
+    for path, body, status, named in (
+        ("/api/chat", {"messages": []}, 400, "model"),
+        (
+            "/api/chat",
+            {"model": "llama", "messages": [{"role": "user", "images": ["aa"]}]},
+            400,
+            "images",
+        ),
+        ("/api/chat", {"model": "llama", "messages": [], "keep_alive": "0 s"}, 400, "keep_alive"),
+        ("/api/chat", {"model": "llama", "messages": MESSAGES, "keep_alive": True}, 400, "keep_alive"),
+        ("/api/chat", {"model": "lama", "messages": [], "keep_alive": 0}, 404, "llama"),
+        ("/api/chat", {"model": "llama", "messages": MESSAGES, "think": "much"}, 400, "think"),
+        ("/api/generate", {"model": "llama", "prompt": "a", "suffix": "b"}, 400, "suffix"),
+        (
+            "/api/generate",
+            {"model": "llama", "prompt": "a", "options": {"top_p": 7}},
+            400,
+            "options.top_p",
+        ),
+        ("/api/generate", {"model": "llama", "prompt": "a", "options": {"mirostat": 1}}, 400, "mirostat"),
+        ("/api/show", {}, 400, "model"),
+        ("/api/copy", {"source": "llama", "destination": "mine"}, 501, "[profiles.NAME]"),
+        ("/api/push", {"model": "llama"}, 501, "come from the hub"),
+        ("/api/pull", {"model": "llama"}, 400, "OWNER/NAME"),
+        ("/api/embed", {"model": "llama", "input": "a"}, 400, "texts to embed"),
+    ):
+        answer = await fetch(served.server, "POST", path, body)
+        assert answer.status == status, (path, body, answer)
+        assert named in answer.json()["error"]
+    assert (await fetch(served.server, "GET", "/api/nothing")).json()["error"]
 
 
 async def test_clients_in_other_languages_send_null_and_any_case(settings: Settings) -> None:
@@ -197,18 +196,20 @@ async def test_clients_in_other_languages_send_null_and_any_case(settings: Setti
     assert [answer.status for answer in shown] == [200, 200, 200]
 
 
-async def test_a_body_of_any_type_is_json_unless_a_browser_sends_it(settings: Settings) -> None:
+async def test_a_body_of_any_type_is_json_unless_a_browser_sends_it(
+    settings: Settings, shared: Shared
+) -> None:
     body = json.dumps({"model": "llama", "prompt": "a", "stream": False, "options": GREEDY}).encode()
     form = "application/x-www-form-urlencoded"
-    async with serving(settings) as served:
-        for headers, status in (
-            ({"content_type": form}, 200),
-            ({"content_type": "text/plain"}, 200),
-            ({"content_type": form, "origin": "http://evil.example"}, 403),
-            ({"content_type": "text/plain", "sec_fetch_site": "cross-site"}, 403),
-            ({"content_type": "application/json", "sec_fetch_site": "same-origin"}, 200),
-        ):
-            answer = await fetch(served.server, "POST", "/api/generate", body, **headers)
-            assert answer.status == status, (headers, answer)
-        answer = await fetch(served.server, "POST", "/v1/completions", body, content_type=form)
+    served = shared(settings)
+    for headers, status in (
+        ({"content_type": form}, 200),
+        ({"content_type": "text/plain"}, 200),
+        ({"content_type": form, "origin": "http://evil.example"}, 403),
+        ({"content_type": "text/plain", "sec_fetch_site": "cross-site"}, 403),
+        ({"content_type": "application/json", "sec_fetch_site": "same-origin"}, 200),
+    ):
+        answer = await fetch(served.server, "POST", "/api/generate", body, **headers)
+        assert answer.status == status, (headers, answer)
+    answer = await fetch(served.server, "POST", "/v1/completions", body, content_type=form)
     assert answer.status == 415

@@ -37,6 +37,7 @@ from greenroom.tests.support.engines.vision_adapters import picture, png
 from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.models.tiny_vision_models import TinyVisionModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 LENGTH = 10
 
@@ -132,50 +133,50 @@ async def test_a_streamed_answer_is_the_whole_answer(settings: Settings) -> None
         assert all(chunk.usage is None for chunk in await stream_of(served))
 
 
-async def test_the_asynchronous_client_streams_too(settings: Settings) -> None:
-    async with serving(settings) as served:
+async def test_the_asynchronous_client_streams_too(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
 
-        async def several() -> list[str]:
-            async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any") as client:
+    async def several() -> list[str]:
+        async with openai.AsyncOpenAI(base_url=served.base_url, api_key="any") as client:
 
-                async def one() -> str:
-                    chunks = await client.chat.completions.create(**body(stream=True))
-                    return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
+            async def one() -> str:
+                chunks = await client.chat.completions.create(**body(stream=True))
+                return "".join([chunk.choices[0].delta.content or "" async for chunk in chunks])
 
-                return list(await asyncio.gather(*(one() for _ in range(6))))
+            return list(await asyncio.gather(*(one() for _ in range(6))))
 
-        with trio.fail_after(300):
-            texts = await trio.to_thread.run_sync(asyncio.run, several())
-        assert len(set(texts)) == 1
-        assert texts[0] == streamed_text(await stream_of(served))
-
-
-async def test_stop_strings_end_an_answer_without_showing(settings: Settings) -> None:
-    async with serving(settings) as served:
-        whole = streamed_text(await stream_of(served, max_tokens=None, max_completion_tokens=24))
-        stop = whole[len(whole) // 2 :][:3]
-        chunks = await stream_of(served, max_tokens=24, stop=[stop])
-        assert streamed_text(chunks) == whole[: whole.index(stop)]
-        assert chunks[-1].choices[0].finish_reason == "stop"
+    with trio.fail_after(300):
+        texts = await trio.to_thread.run_sync(asyncio.run, several())
+    assert len(set(texts)) == 1
+    assert texts[0] == streamed_text(await stream_of(served))
 
 
-async def test_content_and_roles_come_in_several_forms(settings: Settings) -> None:
-    async with serving(settings) as served:
-        plain = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "one two"}]
-        parts = [
-            {"role": "developer", "content": [{"type": "text", "text": "be brief"}]},
-            {"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]},
-        ]
-        texts = [streamed_text(await stream_of(served, messages=messages)) for messages in (plain, parts)]
-        assert texts[0] == texts[1]
-        assert texts[0] != streamed_text(await stream_of(served))
+async def test_stop_strings_end_an_answer_without_showing(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    whole = streamed_text(await stream_of(served, max_tokens=None, max_completion_tokens=24))
+    stop = whole[len(whole) // 2 :][:3]
+    chunks = await stream_of(served, max_tokens=24, stop=[stop])
+    assert streamed_text(chunks) == whole[: whole.index(stop)]
+    assert chunks[-1].choices[0].finish_reason == "stop"
 
 
-async def test_default_means_the_first_model(settings: Settings) -> None:
-    async with serving(settings) as served:
-        answer = await ask(served, lambda client: client.chat.completions.create(**body(model="default")))
-        assert answer.model == "qwen3"
-        assert answer.choices[0].message.content == streamed_text(await stream_of(served))
+async def test_content_and_roles_come_in_several_forms(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    plain = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "one two"}]
+    parts = [
+        {"role": "developer", "content": [{"type": "text", "text": "be brief"}]},
+        {"role": "user", "content": [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]},
+    ]
+    texts = [streamed_text(await stream_of(served, messages=messages)) for messages in (plain, parts)]
+    assert texts[0] == texts[1]
+    assert texts[0] != streamed_text(await stream_of(served))
+
+
+async def test_default_means_the_first_model(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    answer = await ask(served, lambda client: client.chat.completions.create(**body(model="default")))
+    assert answer.model == "qwen3"
+    assert answer.choices[0].message.content == streamed_text(await stream_of(served))
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -286,7 +287,9 @@ def test_what_makes_no_sense_is_named(fields: Any, param: str) -> None:
         pytest.param("llama", "required", marks=pytest.mark.deep),
     ],
 )
-async def test_a_forced_call_comes_as_text(settings: Settings, choice: Any, model: str) -> None:
+async def test_a_forced_call_comes_as_text(
+    settings: Settings, shared: Shared, choice: Any, model: str
+) -> None:
     fields: dict[str, Any] = {
         "messages": PAST,
         "tools": [QUERY] if choice == "required" else [QUERY, NOTE, ADD],
@@ -306,8 +309,8 @@ async def test_a_forced_call_comes_as_text(settings: Settings, choice: Any, mode
     def whole(client: openai.OpenAI) -> Any:
         return client.chat.completions.create(model=model, **fields)
 
-    async with serving(settings) as served:
-        answers = await ask_together(served, whole, streamed)
+    served = shared(settings)
+    answers = await ask_together(served, whole, streamed)
     for answer in answers:
         [answered] = answer.choices
         assert answered.finish_reason == "tool_calls", answered

@@ -20,6 +20,7 @@ from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 USER = {"role": "user", "content": "Rain in Rom?"}
@@ -55,12 +56,12 @@ async def test_a_call_comes_back_as_a_function_call(settings: Settings) -> None:
     assert chunks[-1].choices[0].finish_reason == "function_call"
 
 
-async def test_a_function_is_forced(settings: Settings) -> None:
+async def test_a_function_is_forced(settings: Settings, shared: Shared) -> None:
     nothing = {"type": "object", "properties": {}, "additionalProperties": False}
     forced = {"functions": [{"name": "now", "parameters": nothing}], "function_call": {"name": "now"}}
     body = {"model": "qwen3", "messages": [USER], "enable_thinking": False, **forced}
-    async with serving(settings) as served:
-        answer = await fetch(served.server, "POST", "/v1/chat/completions", body)
+    served = shared(settings)
+    answer = await fetch(served.server, "POST", "/v1/chat/completions", body)
     [choice] = answer.json()["choices"]
     assert (choice["finish_reason"], choice["message"]["function_call"]["name"]) == ("function_call", "now")
     assert json.loads(choice["message"]["function_call"]["arguments"]) == {}

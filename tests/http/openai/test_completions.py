@@ -16,6 +16,7 @@ from greenroom.schemas.wire.openai_chat import OPENAI, CompletionRequest
 from greenroom.schemas.wire.wire import structure
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 
 @pytest.mark.parametrize(
@@ -48,42 +49,40 @@ def settings(tiny_model: TinyModel) -> Settings:
     return Settings(models=(str(tiny_model("qwen3")), str(tiny_model("llama"))), shutdown_timeout=10.0)
 
 
-async def test_completions_continue_text_and_tokens(settings: Settings) -> None:
-    async with serving(settings) as served:
+async def test_completions_continue_text_and_tokens(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
 
-        def complete(prompt: Any, **fields: Any) -> Any:
-            fields = {"temperature": 0, **fields}
-            return lambda client: client.completions.create(model="qwen3", prompt=prompt, **fields)
+    def complete(prompt: Any, **fields: Any) -> Any:
+        fields = {"temperature": 0, **fields}
+        return lambda client: client.completions.create(model="qwen3", prompt=prompt, **fields)
 
-        one = await ask(served, complete("The sea"))
-        assert one.object == "text_completion"
-        assert one.usage.completion_tokens == 16
-        several = await ask(served, complete(["The sea", "A hill"]))
-        assert [choice.index for choice in several.choices] == [0, 1]
-        assert several.choices[0].text == one.choices[0].text != several.choices[1].text
-        assert several.usage.completion_tokens == 32
-        echoed = await ask(served, complete("The sea", echo=True))
-        assert echoed.choices[0].text == "The sea" + one.choices[0].text
-        tokens = await ask(served, complete([[5, 6, 7], [5, 6, 7]], max_tokens=5))
-        assert tokens.choices[0].text == tokens.choices[1].text
-        texts = {0: "", 1: ""}
-        for chunk in await ask(
-            served, lambda client: list(complete(["The sea", "A hill"], stream=True)(client))
-        ):
-            texts[chunk.choices[0].index] += chunk.choices[0].text
-        assert texts == {choice.index: choice.text for choice in several.choices}
-        for top in (5, 6, 20):  # more than five, as vLLM gives them
-            listed = (await ask(served, complete("The sea", logprobs=top))).choices[0].logprobs
-            assert {len(each) for each in listed.top_logprobs} == {top}
-            assert [max(each.values()) for each in listed.top_logprobs] == listed.token_logprobs
-            stream = complete("The sea", stream=True, logprobs=top)
-            streamed = await ask(served, lambda client, ask=stream: list(ask(client)))  # type: ignore[misc]
-            pieces = [choice.logprobs for chunk in streamed for choice in chunk.choices if choice.logprobs]
-            assert [token for piece in pieces for token in piece.tokens] == listed.tokens
-            assert [each for piece in pieces for each in piece.top_logprobs] == listed.top_logprobs
-        with pytest.raises(openai.BadRequestError) as refused:
-            await ask(served, complete([[5], [10**9]]))
-        assert (refused.value.param or "").startswith("prompt")
+    one = await ask(served, complete("The sea"))
+    assert one.object == "text_completion"
+    assert one.usage.completion_tokens == 16
+    several = await ask(served, complete(["The sea", "A hill"]))
+    assert [choice.index for choice in several.choices] == [0, 1]
+    assert several.choices[0].text == one.choices[0].text != several.choices[1].text
+    assert several.usage.completion_tokens == 32
+    echoed = await ask(served, complete("The sea", echo=True))
+    assert echoed.choices[0].text == "The sea" + one.choices[0].text
+    tokens = await ask(served, complete([[5, 6, 7], [5, 6, 7]], max_tokens=5))
+    assert tokens.choices[0].text == tokens.choices[1].text
+    texts = {0: "", 1: ""}
+    for chunk in await ask(served, lambda client: list(complete(["The sea", "A hill"], stream=True)(client))):
+        texts[chunk.choices[0].index] += chunk.choices[0].text
+    assert texts == {choice.index: choice.text for choice in several.choices}
+    for top in (5, 6, 20):  # more than five, as vLLM gives them
+        listed = (await ask(served, complete("The sea", logprobs=top))).choices[0].logprobs
+        assert {len(each) for each in listed.top_logprobs} == {top}
+        assert [max(each.values()) for each in listed.top_logprobs] == listed.token_logprobs
+        stream = complete("The sea", stream=True, logprobs=top)
+        streamed = await ask(served, lambda client, ask=stream: list(ask(client)))  # type: ignore[misc]
+        pieces = [choice.logprobs for chunk in streamed for choice in chunk.choices if choice.logprobs]
+        assert [token for piece in pieces for token in piece.tokens] == listed.tokens
+        assert [each for piece in pieces for each in piece.top_logprobs] == listed.top_logprobs
+    with pytest.raises(openai.BadRequestError) as refused:
+        await ask(served, complete([[5], [10**9]]))
+    assert (refused.value.param or "").startswith("prompt")
 
 
 async def test_several_prompts_with_more_choices_each_than_the_model_has_slots(settings: Settings) -> None:

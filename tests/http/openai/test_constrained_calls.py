@@ -25,7 +25,7 @@ from greenroom.tests.support.grammars.constrained_chats import (
     tool,
 )
 from greenroom.tests.support.grammars.grammar_walks import validate
-from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
 @pytest.mark.parametrize(("choice", "names"), [("required", None), (NAMED, {"greet"}), (ALLOWED, {"greet"})])
 @pytest.mark.parametrize("model", ["qwen3", "llama"])
 async def test_forced_calls_are_made_and_validate(
-    settings: Settings, choice: Any, names: set[str] | None, model: str
+    settings: Settings, shared: Shared, choice: Any, names: set[str] | None, model: str
 ) -> None:
     body: dict[str, Any] = {
         **{**WITHOUT_REASONING, "model": model},
@@ -53,8 +53,8 @@ async def test_forced_calls_are_made_and_validate(
                 pass
             return events.get_final_completion()
 
-    async with serving(settings) as served:
-        answers = await ask_together(served, *[chat(**body)] * 3, streamed)
+    served = shared(settings)
+    answers = await ask_together(served, *[chat(**body)] * 3, streamed)
     for answer in answers:
         [answered] = answer.choices
         assert answered.finish_reason == "tool_calls", answered
@@ -65,12 +65,12 @@ async def test_forced_calls_are_made_and_validate(
 
 
 @pytest.mark.deep
-async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings) -> None:
+async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settings, shared: Shared) -> None:
     # A string in the answer may look like a tool call.
     quoted = '<tool_call>\n{"name": "greet", "arguments": {}}\n</tool_call>'
     fields: dict[str, Any] = {"tools": [TOOLS[0]], "response_format": formatted({"enum": [[1], [quoted]]})}
-    async with serving(settings) as served:
-        answers = await ask_together(served, *[chat(parallel_tool_calls=False, **fields)] * 16)
+    served = shared(settings)
+    answers = await ask_together(served, *[chat(parallel_tool_calls=False, **fields)] * 16)
     for answer in answers:
         [choice] = answer.choices
         if choice.finish_reason == "tool_calls":
@@ -80,14 +80,14 @@ async def test_a_response_format_beside_tools_leaves_the_choice(settings: Settin
             assert json.loads(choice.message.content) in ([1], [quoted])
 
 
-async def test_strict_tools_leave_text_free_and_neighbours_alone(settings: Settings) -> None:
+async def test_strict_tools_leave_text_free_and_neighbours_alone(settings: Settings, shared: Shared) -> None:
     """Strict tools change no greedy text, whether the sequence runs alone or beside constrained ones."""
     greedy = {"tools": [tool("greet")], "temperature": 0, "max_tokens": 60}
     strict = {**greedy, "tools": [tool("greet", strict=True)]}
-    async with serving(settings) as served:
-        [alone] = await ask_together(served, chat(**greedy))
-        constrained = [chat(response_format=formatted(schema)) for schema in SCHEMAS[:4]]
-        free, watched, *_ = await ask_together(served, chat(**greedy), chat(**strict), *constrained)
+    served = shared(settings)
+    [alone] = await ask_together(served, chat(**greedy))
+    constrained = [chat(response_format=formatted(schema)) for schema in SCHEMAS[:4]]
+    free, watched, *_ = await ask_together(served, chat(**greedy), chat(**strict), *constrained)
     for answer in (free, watched):
         assert answer.choices[0].message.content == alone.choices[0].message.content
         assert answer.choices[0].finish_reason == "length"

@@ -13,6 +13,7 @@ import pytest
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 SCORES: dict[str, Any] = {"echo": True, "logprobs": 0, "max_tokens": 0}
 TEXT = "The sea \u6d77 \U0001f30a is wide"
@@ -52,41 +53,41 @@ async def ids_of(served: Served, text: str) -> list[int]:
     return list(answer.json()["tokens"])
 
 
-async def test_an_echoed_prompt_has_the_log_probabilities_of_its_tokens(settings: Settings) -> None:
-    async with serving(settings) as served:
-        plain = (await complete(served, TEXT, logprobs=2)).choices[0]
-        most = (await complete(served, TEXT, logprobs=20)).choices[0].logprobs
-        assert len(most.top_logprobs[0]) > 5
-        ids = await ids_of(served, TEXT)
-        for prompt in (TEXT, ids):
-            echoed = (await complete(served, prompt, logprobs=2, echo=True)).choices[0]
-            assert echoed.text == TEXT + plain.text
-            shown = echoed.logprobs
-            assert shown.tokens[len(ids) :] == plain.logprobs.tokens
-            assert shown.token_logprobs[0] is None
-            assert shown.top_logprobs[0] is None
-            assert shown.token_logprobs[len(ids) :] == pytest.approx(plain.logprobs.token_logprobs, abs=1e-3)
-            assert all(value < 0 for value in shown.token_logprobs[1:])
-            assert all(len(top) in (2, 3) for top in shown.top_logprobs[1:])
-            assert len(shown.tokens) == len(shown.text_offset) == len(ids) + 5
-            for token, at in zip(shown.tokens, shown.text_offset, strict=True):
-                assert token.startswith("bytes:") or echoed.text[at:].startswith(token)
-            whole = {
-                "text": echoed.text,
-                "tokens": shown.tokens,
-                "values": shown.token_logprobs,
-                "offsets": shown.text_offset,
-                "tops": shown.top_logprobs,
-            }
-            assert await streamed(served, prompt, logprobs=2, echo=True) == [whole]
-        # A prompt token's log-probability equals that of the same token as an answer.
-        half = (await complete(served, ids[:4], logprobs=0, max_tokens=1)).choices[0].logprobs
-        [again] = (
-            await complete(served, [*ids[:4], *await ids_of(served, half.tokens[0])], **SCORES)
-        ).choices
-        assert again.logprobs.token_logprobs[4] == pytest.approx(half.token_logprobs[0], abs=1e-3)
-        # OpenAI's schema has a list here, not null.
-        assert not any(again.logprobs.top_logprobs)
+async def test_an_echoed_prompt_has_the_log_probabilities_of_its_tokens(
+    settings: Settings, shared: Shared
+) -> None:
+    served = shared(settings)
+    plain = (await complete(served, TEXT, logprobs=2)).choices[0]
+    most = (await complete(served, TEXT, logprobs=20)).choices[0].logprobs
+    assert len(most.top_logprobs[0]) > 5
+    ids = await ids_of(served, TEXT)
+    for prompt in (TEXT, ids):
+        echoed = (await complete(served, prompt, logprobs=2, echo=True)).choices[0]
+        assert echoed.text == TEXT + plain.text
+        shown = echoed.logprobs
+        assert shown.tokens[len(ids) :] == plain.logprobs.tokens
+        assert shown.token_logprobs[0] is None
+        assert shown.top_logprobs[0] is None
+        assert shown.token_logprobs[len(ids) :] == pytest.approx(plain.logprobs.token_logprobs, abs=1e-3)
+        assert all(value < 0 for value in shown.token_logprobs[1:])
+        assert all(len(top) in (2, 3) for top in shown.top_logprobs[1:])
+        assert len(shown.tokens) == len(shown.text_offset) == len(ids) + 5
+        for token, at in zip(shown.tokens, shown.text_offset, strict=True):
+            assert token.startswith("bytes:") or echoed.text[at:].startswith(token)
+        whole = {
+            "text": echoed.text,
+            "tokens": shown.tokens,
+            "values": shown.token_logprobs,
+            "offsets": shown.text_offset,
+            "tops": shown.top_logprobs,
+        }
+        assert await streamed(served, prompt, logprobs=2, echo=True) == [whole]
+    # A prompt token's log-probability equals that of the same token as an answer.
+    half = (await complete(served, ids[:4], logprobs=0, max_tokens=1)).choices[0].logprobs
+    [again] = (await complete(served, [*ids[:4], *await ids_of(served, half.tokens[0])], **SCORES)).choices
+    assert again.logprobs.token_logprobs[4] == pytest.approx(half.token_logprobs[0], abs=1e-3)
+    # OpenAI's schema has a list here, not null.
+    assert not any(again.logprobs.top_logprobs)
 
 
 @pytest.mark.deep
@@ -116,23 +117,23 @@ async def test_only_the_prompt_may_be_wanted(settings: Settings) -> None:
 
 
 @pytest.mark.deep
-async def test_prompts_of_tokens_and_several_answers_are_echoed(settings: Settings) -> None:
-    async with serving(settings) as served:
-        ids = await ids_of(served, TEXT)
-        fields = {"echo": True, "n": 2, "seed": 3, "temperature": 1.0, "logprobs": 1}
-        whole = await complete(served, [ids, TEXT, "A hill"], **fields)
-        assert [choice.index for choice in whole.choices] == list(range(6))
-        assert [choice.text.startswith(TEXT) for choice in whole.choices] == [True] * 4 + [False] * 2
-        assert len({choice.text for choice in whole.choices[:2]}) == 2
-        for choice, pieces in zip(
-            whole.choices, await streamed(served, [ids, TEXT, "A hill"], **fields), strict=True
-        ):
-            assert choice.text == pieces["text"]
-            assert choice.logprobs.tokens == pieces["tokens"]
-        unscored = await streamed(served, [ids, "A hill"], echo=True)
-        assert [choice["text"] for choice in unscored] == [
-            choice.text for choice in (await complete(served, [ids, "A hill"], echo=True)).choices
-        ]
+async def test_prompts_of_tokens_and_several_answers_are_echoed(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    ids = await ids_of(served, TEXT)
+    fields = {"echo": True, "n": 2, "seed": 3, "temperature": 1.0, "logprobs": 1}
+    whole = await complete(served, [ids, TEXT, "A hill"], **fields)
+    assert [choice.index for choice in whole.choices] == list(range(6))
+    assert [choice.text.startswith(TEXT) for choice in whole.choices] == [True] * 4 + [False] * 2
+    assert len({choice.text for choice in whole.choices[:2]}) == 2
+    for choice, pieces in zip(
+        whole.choices, await streamed(served, [ids, TEXT, "A hill"], **fields), strict=True
+    ):
+        assert choice.text == pieces["text"]
+        assert choice.logprobs.tokens == pieces["tokens"]
+    unscored = await streamed(served, [ids, "A hill"], echo=True)
+    assert [choice["text"] for choice in unscored] == [
+        choice.text for choice in (await complete(served, [ids, "A hill"], echo=True)).choices
+    ]
 
 
 @pytest.mark.parametrize(
@@ -151,36 +152,36 @@ async def test_prompts_of_tokens_and_several_answers_are_echoed(settings: Settin
     ],
 )
 async def test_what_cannot_be_answered_is_refused_by_name(
-    settings: Settings, fields: dict[str, Any], param: str
+    settings: Settings, shared: Shared, fields: dict[str, Any], param: str
 ) -> None:
-    async with serving(settings) as served:
-        body = {"model": "qwen3", "prompt": "a", **fields}
-        refused = await fetch(served.server, "POST", "/v1/completions", body)
-        assert (refused.status, refused.json()["error"]["param"]) == (400, param)
+    served = shared(settings)
+    body = {"model": "qwen3", "prompt": "a", **fields}
+    refused = await fetch(served.server, "POST", "/v1/completions", body)
+    assert (refused.status, refused.json()["error"]["param"]) == (400, param)
 
 
-async def test_the_best_of_several_are_the_likeliest(settings: Settings) -> None:
-    async with serving(settings) as served:
-        fields = {"seed": 7, "temperature": 1.0, "max_tokens": 6, "logprobs": 0}
-        every = await complete(served, ["The sea", "A hill"], n=6, **fields)
+async def test_the_best_of_several_are_the_likeliest(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    fields = {"seed": 7, "temperature": 1.0, "max_tokens": 6, "logprobs": 0}
+    every = await complete(served, ["The sea", "A hill"], n=6, **fields)
 
-        def mean(choice: Any) -> float:
-            return float(sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs))
+    def mean(choice: Any) -> float:
+        return float(sum(choice.logprobs.token_logprobs) / len(choice.logprobs.token_logprobs))
 
-        for n in (1, 2):
-            best = await complete(served, ["The sea", "A hill"], n=n, best_of=6, **fields)
-            assert [choice.index for choice in best.choices] == list(range(2 * n))
-            expected = [
-                choice.text
-                for first in (0, 6)
-                for choice in sorted(every.choices[first : first + 6], key=mean, reverse=True)[:n]
-            ]
-            assert [choice.text for choice in best.choices] == expected
-            assert best.usage == every.usage
-        quiet = await complete(served, "The sea", best_of=6, **{**fields, "logprobs": None})
-        assert quiet.choices[0].text == expected[0]
-        assert quiet.choices[0].logprobs is None
-        assert quiet.usage.completion_tokens == 36
-        same = await complete(served, "The sea", best_of=1)
-        assert same.choices[0].text == (await complete(served, "The sea")).choices[0].text
-        assert await streamed(served, "The sea", best_of=1)
+    for n in (1, 2):
+        best = await complete(served, ["The sea", "A hill"], n=n, best_of=6, **fields)
+        assert [choice.index for choice in best.choices] == list(range(2 * n))
+        expected = [
+            choice.text
+            for first in (0, 6)
+            for choice in sorted(every.choices[first : first + 6], key=mean, reverse=True)[:n]
+        ]
+        assert [choice.text for choice in best.choices] == expected
+        assert best.usage == every.usage
+    quiet = await complete(served, "The sea", best_of=6, **{**fields, "logprobs": None})
+    assert quiet.choices[0].text == expected[0]
+    assert quiet.choices[0].logprobs is None
+    assert quiet.usage.completion_tokens == 36
+    same = await complete(served, "The sea", best_of=1)
+    assert same.choices[0].text == (await complete(served, "The sea")).choices[0].text
+    assert await streamed(served, "The sea", best_of=1)

@@ -18,6 +18,7 @@ from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.engines.embedders import open_embedder
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.servers.http_servers import connected, fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 from greenroom.tests.support.texts.random_texts import random_texts
 
 TEXTS = random_texts(30)
@@ -41,13 +42,13 @@ def vectors(answer: Any) -> Any:
 
 @pytest.mark.parametrize("model", ["bert", "qwen3"])
 async def test_clients_get_the_vectors_of_the_engine(
-    settings: Settings, tiny_encoder: TinyEncoder, model: str
+    settings: Settings, shared: Shared, tiny_encoder: TinyEncoder, model: str
 ) -> None:
-    async with serving(settings) as served:
-        # By default, the client requests base64 and decodes it.
-        usual = await ask(served, create(model, list(TEXTS)))
-        floats = await ask(served, create(model, list(TEXTS), encoding_format="float"))
-        cut = await ask(served, create(model, TEXTS[0], dimensions=16))
+    served = shared(settings)
+    # By default, the client requests base64 and decodes it.
+    usual = await ask(served, create(model, list(TEXTS)))
+    floats = await ask(served, create(model, list(TEXTS), encoding_format="float"))
+    cut = await ask(served, create(model, TEXTS[0], dimensions=16))
     expected = open_embedder(tiny_encoder(model)).embed(TEXTS)
     np.testing.assert_allclose(vectors(usual), expected, atol=1e-6)
     np.testing.assert_array_equal(vectors(usual), vectors(floats))
@@ -59,15 +60,15 @@ async def test_clients_get_the_vectors_of_the_engine(
     assert usual.usage.prompt_tokens == usual.usage.total_tokens > len(TEXTS)
 
 
-async def test_tokens_and_prompts(settings: Settings) -> None:
-    async with serving(settings) as served:
-        one = await ask(served, create("qwen3", [50, 51]))
-        two = await ask(served, create("qwen3", [[50, 51], [52]]))
-        assert (one.usage.prompt_tokens, two.usage.prompt_tokens) == (2, 3)
-        np.testing.assert_allclose(vectors(one)[0], vectors(two)[0], atol=1e-5)
-        plain = await ask(served, create("qwen3", "hello"))
-        query = await ask(served, create("qwen3", "hello", extra_body={"input_type": "query"}))
-        told = await ask(served, create("qwen3", "hello", extra_body={"instruction": "Find code"}))
+async def test_tokens_and_prompts(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    one = await ask(served, create("qwen3", [50, 51]))
+    two = await ask(served, create("qwen3", [[50, 51], [52]]))
+    assert (one.usage.prompt_tokens, two.usage.prompt_tokens) == (2, 3)
+    np.testing.assert_allclose(vectors(one)[0], vectors(two)[0], atol=1e-5)
+    plain = await ask(served, create("qwen3", "hello"))
+    query = await ask(served, create("qwen3", "hello", extra_body={"input_type": "query"}))
+    told = await ask(served, create("qwen3", "hello", extra_body={"instruction": "Find code"}))
     assert query.usage.prompt_tokens > told.usage.prompt_tokens > plain.usage.prompt_tokens
 
 
@@ -98,10 +99,10 @@ async def test_tokens_and_prompts(settings: Settings) -> None:
     ],
 )
 async def test_what_cannot_be_embedded_is_refused_by_name(
-    settings: Settings, fields: dict[str, Any], param: str
+    settings: Settings, shared: Shared, fields: dict[str, Any], param: str
 ) -> None:
-    async with serving(settings) as served:
-        answer = await fetch(served.server, "POST", "/v1/embeddings", {"model": "bert", **fields})
+    served = shared(settings)
+    answer = await fetch(served.server, "POST", "/v1/embeddings", {"model": "bert", **fields})
     assert answer.status == 400, answer.body
     assert answer.json()["error"]["param"] == param
 
@@ -119,10 +120,10 @@ async def test_models_of_other_kinds_refuse(settings: Settings, tiny_model: Call
             assert (answer.status, answer.json()["error"]["code"]) == (400, "unsupported_model_type")
 
 
-async def test_requests_side_by_side_get_their_own_vectors(settings: Settings) -> None:
-    async with serving(settings) as served:
-        together = await ask_together(served, *(create("bert", text) for text in TEXTS[:12]))
-        at_once = await ask(served, create("bert", list(TEXTS[:12])))
+async def test_requests_side_by_side_get_their_own_vectors(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    together = await ask_together(served, *(create("bert", text) for text in TEXTS[:12]))
+    at_once = await ask(served, create("bert", list(TEXTS[:12])))
     np.testing.assert_allclose(
         np.concatenate([vectors(answer) for answer in together]), vectors(at_once), atol=1e-5
     )

@@ -11,6 +11,7 @@ import pytest
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, body, stream_of, streamed_text
 from greenroom.tests.support.servers.http_servers import Served, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 
 def endings(choices: list[Any]) -> dict[int, tuple[str, str | None]]:
@@ -29,33 +30,33 @@ async def chat(served: Served, **fields: Any) -> Any:
     return await ask(served, lambda client: client.chat.completions.create(**body(**fields)))
 
 
-async def test_a_chat_names_the_stop_string_that_matched(settings: Settings) -> None:
-    async with serving(settings) as served:
-        whole = (await chat(served)).choices[0]
-        assert (whole.finish_reason, whole.stop_reason) == ("length", None)
-        middle = whole.message.content[len(whole.message.content) // 2 :][:3]
-        stops = ["no such words", middle]
-        for stop in (stops, middle):
-            stopped = await chat(served, stop=stop)
-            assert endings(stopped.choices) == {0: ("stop", middle)}
-            chunks = await stream_of(served, stop=stop)
-            assert endings(last_choices(chunks)) == {0: ("stop", middle)}
-            assert streamed_text(chunks) == stopped.choices[0].message.content
-        ended = await chat(served, logit_bias={"2": 100})
-        assert endings(ended.choices) == {0: ("stop", None)}
+async def test_a_chat_names_the_stop_string_that_matched(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    whole = (await chat(served)).choices[0]
+    assert (whole.finish_reason, whole.stop_reason) == ("length", None)
+    middle = whole.message.content[len(whole.message.content) // 2 :][:3]
+    stops = ["no such words", middle]
+    for stop in (stops, middle):
+        stopped = await chat(served, stop=stop)
+        assert endings(stopped.choices) == {0: ("stop", middle)}
+        chunks = await stream_of(served, stop=stop)
+        assert endings(last_choices(chunks)) == {0: ("stop", middle)}
+        assert streamed_text(chunks) == stopped.choices[0].message.content
+    ended = await chat(served, logit_bias={"2": 100})
+    assert endings(ended.choices) == {0: ("stop", None)}
 
 
-async def test_each_of_several_choices_names_its_own(settings: Settings) -> None:
-    async with serving(settings) as served:
-        free = {"n": 3, "seed": 1, "temperature": 1}
-        texts = [choice.message.content for choice in (await chat(served, **free)).choices]
-        stops = [texts[0][-3:], texts[1][-3:]]
-        expected = {index: first_match(text, stops) for index, text in enumerate(texts)}
-        assert len({expected[0], expected[1], None}) == 3
-        whole = await chat(served, stop=stops, **free)
-        chunks = await stream_of(served, stop=stops, **free)
-        for choices in (whole.choices, last_choices(chunks)):
-            assert {index: stop for index, (_, stop) in endings(choices).items()} == expected
+async def test_each_of_several_choices_names_its_own(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    free = {"n": 3, "seed": 1, "temperature": 1}
+    texts = [choice.message.content for choice in (await chat(served, **free)).choices]
+    stops = [texts[0][-3:], texts[1][-3:]]
+    expected = {index: first_match(text, stops) for index, text in enumerate(texts)}
+    assert len({expected[0], expected[1], None}) == 3
+    whole = await chat(served, stop=stops, **free)
+    chunks = await stream_of(served, stop=stops, **free)
+    for choices in (whole.choices, last_choices(chunks)):
+        assert {index: stop for index, (_, stop) in endings(choices).items()} == expected
 
 
 def first_match(text: str, stops: list[str]) -> str | None:
@@ -64,19 +65,19 @@ def first_match(text: str, stops: list[str]) -> str | None:
     return found[min(found)] if found else None
 
 
-async def test_a_raw_completion_names_it_for_every_prompt(settings: Settings) -> None:
+async def test_a_raw_completion_names_it_for_every_prompt(settings: Settings, shared: Shared) -> None:
     fields: Any = {"model": "qwen3", "prompt": ["The sea", "A hill"], "max_tokens": 12, "temperature": 0}
-    async with serving(settings) as served:
-        plain = await ask(served, lambda client: client.completions.create(**fields))
-        stops = [plain.choices[1].text[-3:]]
-        expected = {choice.index: first_match(choice.text, stops) for choice in plain.choices}
-        assert expected[1] == stops[0]
-        whole = await ask(served, lambda client: client.completions.create(**fields, stop=stops))
-        chunks = await ask(
-            served, lambda client: list(client.completions.create(**fields, stop=stops, stream=True))
-        )
-        for choices in (whole.choices, last_choices(chunks)):
-            assert {index: stop for index, (_, stop) in endings(choices).items()} == expected
+    served = shared(settings)
+    plain = await ask(served, lambda client: client.completions.create(**fields))
+    stops = [plain.choices[1].text[-3:]]
+    expected = {choice.index: first_match(choice.text, stops) for choice in plain.choices}
+    assert expected[1] == stops[0]
+    whole = await ask(served, lambda client: client.completions.create(**fields, stop=stops))
+    chunks = await ask(
+        served, lambda client: list(client.completions.create(**fields, stop=stops, stream=True))
+    )
+    for choices in (whole.choices, last_choices(chunks)):
+        assert {index: stop for index, (_, stop) in endings(choices).items()} == expected
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -33,21 +33,22 @@ async def texts(served: Served, **fields: Any) -> set[str]:
     return {(await complete(served, seed=seed, **fields))["choices"][0]["text"] for seed in (1, 2, 3)}
 
 
-@pytest.mark.parametrize(
-    ("name", "deterministic", "free"),
-    [("temperature", 0.0, 1.0), ("top_p", 1e-6, 1.0), ("top_k", 1, 0), ("min_p", 1.0, 0.0)],
-)
-async def test_a_sampling_setting_holds_until_a_request_says_otherwise(
-    settings: Settings, name: str, deterministic: Any, free: float
-) -> None:
+async def test_a_sampling_setting_holds_until_a_request_says_otherwise(settings: Settings) -> None:
     async with serving(settings) as served:
         greedy = await texts(served, temperature=0)
         sampled = await texts(served)
     assert len(greedy) == 1
     assert len(sampled) == 3
-    async with serving(attrs.evolve(settings, **{name: deterministic})) as served:
-        assert await texts(served) == greedy
-        assert await texts(served, **{name: free}) == sampled
+    choices: list[tuple[str, Any, Any]] = [
+        ("temperature", 0.0, 1.0),
+        ("top_p", 1e-6, 1.0),
+        ("top_k", 1, 0),
+        ("min_p", 1.0, 0.0),
+    ]
+    for name, deterministic, free in choices:
+        async with serving(attrs.evolve(settings, **{name: deterministic})) as served:
+            assert await texts(served) == greedy, name
+            assert await texts(served, **{name: free}) == sampled, name
 
 
 async def test_max_tokens_of_the_settings_end_answers_until_a_request_says_otherwise(

@@ -28,7 +28,7 @@ from greenroom.tests.support.grammars.constrained_chats import (
     tool,
 )
 from greenroom.tests.support.grammars.grammar_walks import validate
-from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 
 class City(pydantic.BaseModel):
@@ -45,11 +45,11 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
 
 
 @pytest.mark.deep
-async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Settings) -> None:
+async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Settings, shared: Shared) -> None:
     schemas = [schema for schema in SCHEMAS for _ in range(3)]
-    async with serving(settings) as served:
-        calls = [chat(response_format=formatted(schema), temperature=1) for schema in schemas]
-        answers = await ask_together(served, *calls)
+    served = shared(settings)
+    calls = [chat(response_format=formatted(schema), temperature=1) for schema in schemas]
+    answers = await ask_together(served, *calls)
     for schema, answer in zip(schemas, answers, strict=True):
         [choice] = answer.choices
         assert choice.finish_reason == "stop", choice
@@ -60,20 +60,23 @@ async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Setti
     "sampling",
     [{"temperature": 0}, {"temperature": 2}, {"top_p": 0.1}, {"extra_body": {"top_k": 3, "min_p": 0.2}}],
 )
-async def test_every_way_of_sampling_keeps_to_the_schema(settings: Settings, sampling: Any) -> None:
-    async with serving(settings) as served:
-        calls = [chat(response_format=formatted(PERSON), **sampling)] * 4
-        for answer in await ask_together(served, *calls):
-            assert answer.choices[0].finish_reason == "stop"
-            validate(PERSON, answer.choices[0].message.content)
+async def test_every_way_of_sampling_keeps_to_the_schema(
+    settings: Settings, shared: Shared, sampling: Any
+) -> None:
+    served = shared(settings)
+    calls = [chat(response_format=formatted(PERSON), **sampling)] * 4
+    for answer in await ask_together(served, *calls):
+        assert answer.choices[0].finish_reason == "stop"
+        validate(PERSON, answer.choices[0].message.content)
 
 
 async def test_what_is_cut_ends_with_length_and_begins_something_valid(
     settings: Settings,
+    shared: Shared,
 ) -> None:
     long = {"const": {"text": "a constant that takes more tokens than there is room for"}}
-    async with serving(settings) as served:
-        [answer] = await ask_together(served, chat(response_format=formatted(long), max_tokens=12))
+    served = shared(settings)
+    [answer] = await ask_together(served, chat(response_format=formatted(long), max_tokens=12))
     [choice] = answer.choices
     assert choice.finish_reason == "length"
     assert answer.usage.completion_tokens == 12
@@ -84,10 +87,10 @@ async def test_what_is_cut_ends_with_length_and_begins_something_valid(
     )
 
 
-async def test_json_object_is_an_object_or_length(settings: Settings) -> None:
-    async with serving(settings) as served:
-        calls = [chat(response_format={"type": "json_object"}, max_tokens=300)] * 8
-        answers = [answer.choices[0] for answer in await ask_together(served, *calls)]
+async def test_json_object_is_an_object_or_length(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    calls = [chat(response_format={"type": "json_object"}, max_tokens=300)] * 8
+    answers = [answer.choices[0] for answer in await ask_together(served, *calls)]
     for choice in answers:
         assert choice.message.content.lstrip()[0] == "{"
         if choice.finish_reason == "stop":
@@ -118,7 +121,7 @@ class Pets(pydantic.BaseModel):
 
 
 @pytest.mark.deep
-async def test_unions_of_pydantic_are_held_in_every_protocol(settings: Settings) -> None:
+async def test_unions_of_pydantic_are_held_in_every_protocol(settings: Settings, shared: Shared) -> None:
     schema = Pets.model_json_schema()
 
     def parse(client: openai.OpenAI) -> Any:
@@ -151,8 +154,8 @@ async def test_unions_of_pydantic_are_held_in_every_protocol(settings: Settings)
         [call] = [block for block in answer.content if block.type == "tool_use"]
         return json.dumps(call.input)
 
-    async with serving(settings) as served:
-        answers = await ask_together(served, *[parse, respond, instruct, message] * 4)
+    served = shared(settings)
+    answers = await ask_together(served, *[parse, respond, instruct, message] * 4)
     for index, answer in enumerate(answers):
         if index % 4 < 2:
             assert isinstance(answer, Pet)
@@ -161,7 +164,7 @@ async def test_unions_of_pydantic_are_held_in_every_protocol(settings: Settings)
             Pets.model_validate_json(answer)
 
 
-async def test_a_tool_that_is_not_strict_is_told_what_is_not_held(settings: Settings) -> None:
+async def test_a_tool_that_is_not_strict_is_told_what_is_not_held(settings: Settings, shared: Shared) -> None:
     parameters = {"type": "object", "properties": {"kind": {"enum": ["red"]}, "n": {"not": {"const": 1}}}}
     tools = [tool("paint", parameters=parameters | {"required": ["kind"]})]
 
@@ -169,14 +172,14 @@ async def test_a_tool_that_is_not_strict_is_told_what_is_not_held(settings: Sett
         made = client.chat.completions.with_raw_response
         return made.create(**WITHOUT_REASONING, tools=tools, tool_choice="required")
 
-    async with serving(settings) as served:
-        [answer] = await ask_together(served, ask)
+    served = shared(settings)
+    [answer] = await ask_together(served, ask)
     assert answer.headers["x-greenroom-notice"].endswith("tools[0].function.parameters.properties.n.not")
     [call] = answer.parse().choices[0].message.tool_calls
     assert '"red"' in call.function.arguments
 
 
-async def test_a_prediction_counts_as_rejected_tokens(settings: Settings) -> None:
+async def test_a_prediction_counts_as_rejected_tokens(settings: Settings, shared: Shared) -> None:
     def ask(prediction: Any) -> Callable[[openai.OpenAI], Any]:
         return lambda client: client.chat.completions.create(
             **{**PLAIN, "max_tokens": 4}, prediction=prediction
@@ -187,14 +190,14 @@ async def test_a_prediction_counts_as_rejected_tokens(settings: Settings) -> Non
             ask({"type": "other", "content": "x"})(client)
 
     text = {"type": "text", "text": "a text that the client expects"}
-    async with serving(settings) as served:
-        wanted = [ask({"type": "content", "content": content}) for content in (text["text"], [text], "")]
-        answers = await ask_together(served, *wanted, refused)
+    served = shared(settings)
+    wanted = [ask({"type": "content", "content": content}) for content in (text["text"], [text], "")]
+    answers = await ask_together(served, *wanted, refused)
     counts = [answer.usage.completion_tokens_details.rejected_prediction_tokens for answer in answers[:3]]
     assert counts[0] == counts[1] > counts[2] == 0
 
 
-async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Settings) -> None:
+async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Settings, shared: Shared) -> None:
     def parse(client: openai.OpenAI) -> Any:
         return client.chat.completions.parse(response_format=City, **WITHOUT_REASONING)
 
@@ -208,8 +211,8 @@ async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Sett
         body = {**WITHOUT_REASONING, "response_format": formatted(PERSON)}
         return [chunk.choices[0] for chunk in client.chat.completions.create(stream=True, **body)]
 
-    async with serving(settings) as served:
-        whole, streamed, chunks = await ask_together(served, parse, stream, pieces)
+    served = shared(settings)
+    whole, streamed, chunks = await ask_together(served, parse, stream, pieces)
     for completion in (whole, streamed):
         assert isinstance(completion.choices[0].message.parsed, City)
     validate(PERSON, "".join(chunk.delta.content or "" for chunk in chunks))
@@ -231,13 +234,13 @@ async def test_openais_helpers_parse_what_comes_whole_or_streamed(settings: Sett
     ],
 )
 async def test_extensions_constrain_chats_and_raw_completions(
-    settings: Settings, extension: Any, pattern: str
+    settings: Settings, shared: Shared, extension: Any, pattern: str
 ) -> None:
     def raw(client: openai.OpenAI) -> Any:
         return client.completions.create(model="llama", prompt="So:", max_tokens=60, extra_body=extension)
 
-    async with serving(settings) as served:
-        chatted, completed = await ask_together(served, chat(extra_body=extension), raw)
+    served = shared(settings)
+    chatted, completed = await ask_together(served, chat(extra_body=extension), raw)
     assert re.fullmatch(pattern, chatted.choices[0].message.content)
     assert re.fullmatch(pattern, completed.choices[0].text)
     assert chatted.choices[0].finish_reason == completed.choices[0].finish_reason == "stop"
@@ -247,14 +250,16 @@ async def test_extensions_constrain_chats_and_raw_completions(
     "limits", [{"stop": ["a", "{", '"', "e"]}, {"extra_body": {"stop_token_ids": list(range(7, 250))}}]
 )
 async def test_nothing_that_a_client_calls_an_end_cuts_a_constrained_answer(
-    settings: Settings, limits: Any
+    settings: Settings, shared: Shared, limits: Any
 ) -> None:
-    async with serving(settings) as served:
-        for answer in await ask_together(served, *[chat(response_format=formatted(PERSON), **limits)] * 4):
-            validate(PERSON, answer.choices[0].message.content)
+    served = shared(settings)
+    for answer in await ask_together(served, *[chat(response_format=formatted(PERSON), **limits)] * 4):
+        validate(PERSON, answer.choices[0].message.content)
 
 
-async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained(settings: Settings) -> None:
+async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained(
+    settings: Settings, shared: Shared
+) -> None:
     continued = {"messages": [*MESSAGES, {"role": "assistant", "content": "<think>\nHm"}]}
     # Greedy, so that no model closes its thought by chance before the budget ends.
     options = {"continue_final_message": True, "reasoning_effort": "high", "temperature": 0}
@@ -263,15 +268,15 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained
         return chat(**continued, extra_body={**options, **budget}, **fields)
 
     forced = {"tools": TOOLS, "tool_choice": NAMED, "max_tokens": 1_500}
-    async with serving(settings) as served:
-        budgets: list[dict[str, Any]] = [
-            {"thinking_budget": 20},
-            {"thinking": {"type": "enabled", "budget_tokens": 20}},
-        ]
-        constrained = [thinking(budget, response_format=formatted(PERSON)) for budget in budgets]
-        called = thinking({"reasoning_max_tokens": 20}, **forced)
-        endless = thinking({}, response_format=formatted(PERSON), max_tokens=50)
-        *answers, calling, thought = await ask_together(served, *constrained, called, endless)
+    served = shared(settings)
+    budgets: list[dict[str, Any]] = [
+        {"thinking_budget": 20},
+        {"thinking": {"type": "enabled", "budget_tokens": 20}},
+    ]
+    constrained = [thinking(budget, response_format=formatted(PERSON)) for budget in budgets]
+    called = thinking({"reasoning_max_tokens": 20}, **forced)
+    endless = thinking({}, response_format=formatted(PERSON), max_tokens=50)
+    *answers, calling, thought = await ask_together(served, *constrained, called, endless)
     for answer in answers:
         [choice] = answer.choices
         assert choice.finish_reason == "stop"
@@ -286,7 +291,7 @@ async def test_a_thought_is_free_within_its_budget_and_the_answer_is_constrained
     assert not thought.choices[0].message.content
 
 
-async def test_an_answer_that_has_begun_cannot_be_constrained(settings: Settings) -> None:
+async def test_an_answer_that_has_begun_cannot_be_constrained(settings: Settings, shared: Shared) -> None:
     continued = {"messages": [*MESSAGES, {"role": "assistant", "content": "It"}]}
 
     def refused(client: openai.OpenAI) -> Any:
@@ -295,8 +300,8 @@ async def test_an_answer_that_has_begun_cannot_be_constrained(settings: Settings
             client.chat.completions.create(**{**PLAIN, **continued, **fields})
         return error.value
 
-    async with serving(settings) as served:
-        [error] = await ask_together(served, refused)
+    served = shared(settings)
+    [error] = await ask_together(served, refused)
     assert error.param == "continue_final_message"
 
 
@@ -338,7 +343,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_cannot_be_constrained_is_refused_with_its_path(settings: Settings, stream: bool) -> None:
+async def test_what_cannot_be_constrained_is_refused_with_its_path(
+    settings: Settings, shared: Shared, stream: bool
+) -> None:
     def refused(client: openai.OpenAI) -> list[str | None]:
         params = []
         for fields, _ in REFUSED:
@@ -347,6 +354,6 @@ async def test_what_cannot_be_constrained_is_refused_with_its_path(settings: Set
             params.append(error.value.param)
         return params
 
-    async with serving(settings) as served:
-        [params] = await ask_together(served, refused)
+    served = shared(settings)
+    [params] = await ask_together(served, refused)
     assert params == [param for _, param in REFUSED]

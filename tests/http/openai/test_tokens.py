@@ -11,6 +11,7 @@ from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 MESSAGES = [{"role": "user", "content": "Hi <|im_end|> there"}]
 NO_PROMPT = {"model": "qwen3", "add_generation_prompt": False}
@@ -59,22 +60,22 @@ async def test_text_goes_to_tokens_and_back_without_weights(settings: Settings) 
     assert not any(model.state is ModelState.READY for model in status.models)
 
 
-async def test_many_tokens_are_told_from_another_thread(settings: Settings) -> None:
+async def test_many_tokens_are_told_from_another_thread(settings: Settings, shared: Shared) -> None:
     text = "The sea is wide. " * 3_000
-    async with serving(settings) as served:
-        made = await post(served, "/tokenize", content=text, with_pieces=True)
-        ids = await post(served, "/tokenize", content=text)
+    served = shared(settings)
+    made = await post(served, "/tokenize", content=text, with_pieces=True)
+    ids = await post(served, "/tokenize", content=text)
     assert made["count"] == len(made["tokens"]) > 4_096
     assert "".join(token["piece"] for token in made["tokens"]).strip() == text.strip()
     assert [token["id"] for token in made["tokens"]] == ids["tokens"]
 
 
-async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Settings) -> None:
-    async with serving(settings) as served:
-        chat: Any = {"model": "qwen3", "messages": MESSAGES, "tools": TOOLS, "enable_thinking": False}
-        shown = await post(served, "/apply-template", **chat)
-        made = await post(served, "/tokenize", **chat)
-        answer = await post(served, "/v1/chat/completions", **chat, max_tokens=1)
+async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    chat: Any = {"model": "qwen3", "messages": MESSAGES, "tools": TOOLS, "enable_thinking": False}
+    shown = await post(served, "/apply-template", **chat)
+    made = await post(served, "/tokenize", **chat)
+    answer = await post(served, "/v1/chat/completions", **chat, max_tokens=1)
     assert "<|im_start|>user\nHi <|im_end|> there<|im_end|>\n<|im_start|>assistant\n" in shown["prompt"]
     assert '"now"' in shown["prompt"]
     assert made["count"] == answer["usage"]["prompt_tokens"]
@@ -117,9 +118,9 @@ async def test_a_conversation_is_shown_as_the_template_writes_it(settings: Setti
     ],
 )
 async def test_what_is_wrong_is_named(
-    settings: Settings, path: str, body: dict[str, Any], status: int, named: str
+    settings: Settings, shared: Shared, path: str, body: dict[str, Any], status: int, named: str
 ) -> None:
-    async with serving(settings) as served:
-        answer = await fetch(served.server, "POST", path, body)
+    served = shared(settings)
+    answer = await fetch(served.server, "POST", path, body)
     assert answer.status == status
     assert named in answer.json()["error"]["message"]

@@ -22,6 +22,7 @@ from greenroom.schemas.wire.responses_items import HostedTool, ToolParam
 from greenroom.testing import ScriptedEngines
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.servers.http_servers import serving
+from greenroom.tests.support.servers.shared_servers import Shared
 
 THOUGHT = "Two cities, so two calls."
 ASKED = "Weather in Rom and Zürich?"
@@ -102,14 +103,14 @@ async def test_a_loop_of_calls_through_the_client(settings: Settings) -> None:
     assert second.usage.output_tokens_details.reasoning_tokens > 0
 
 
-async def test_parsed_answers_validate(settings: Settings) -> None:
-    async with serving(settings) as served:
-        answer: Any = await ask(
-            served,
-            lambda client: client.responses.parse(
-                model="qwen3", input="Where?", text_format=City, reasoning={"effort": "none"}
-            ),
-        )
+async def test_parsed_answers_validate(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    answer: Any = await ask(
+        served,
+        lambda client: client.responses.parse(
+            model="qwen3", input="Where?", text_format=City, reasoning={"effort": "none"}
+        ),
+    )
     assert isinstance(answer.output_parsed, City)
     assert answer.status == "completed"
     assert answer.text.format.name == "City"
@@ -122,14 +123,14 @@ CHOICES: list[Any] = [
 ]
 
 
-async def test_a_choice_of_tools_is_kept(settings: Settings) -> None:
-    async with serving(settings) as served:
-        for choice in CHOICES:
-            asked: dict[str, Any] = {"tools": [function_tool()], "tool_choice": choice}
-            answer = await ask(served, partial(forced_call, **asked))
-            [call] = answer.output
-            GetWeather.model_validate_json(call.arguments)
-            assert answer.to_dict()["tool_choice"] == choice
+async def test_a_choice_of_tools_is_kept(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    for choice in CHOICES:
+        asked: dict[str, Any] = {"tools": [function_tool()], "tool_choice": choice}
+        answer = await ask(served, partial(forced_call, **asked))
+        [call] = answer.output
+        GetWeather.model_validate_json(call.arguments)
+        assert answer.to_dict()["tool_choice"] == choice
 
 
 def forced_call(client: openai.OpenAI, **asked: Any) -> Any:
@@ -137,19 +138,19 @@ def forced_call(client: openai.OpenAI, **asked: Any) -> Any:
     return client.responses.create(model="qwen3", input=ASKED, **without_reasoning, **asked)
 
 
-async def test_log_probabilities_come_where_they_are_included(settings: Settings) -> None:
-    async with serving(settings) as served:
-        answer: Any = await ask(
-            served,
-            lambda client: client.responses.create(
-                model="qwen3",
-                input=ASKED,
-                max_output_tokens=6,
-                include=["message.output_text.logprobs"],
-                top_logprobs=2,
-                reasoning={"effort": "none"},
-            ),
-        )
+async def test_log_probabilities_come_where_they_are_included(settings: Settings, shared: Shared) -> None:
+    served = shared(settings)
+    answer: Any = await ask(
+        served,
+        lambda client: client.responses.create(
+            model="qwen3",
+            input=ASKED,
+            max_output_tokens=6,
+            include=["message.output_text.logprobs"],
+            top_logprobs=2,
+            reasoning={"effort": "none"},
+        ),
+    )
     [part] = answer.output[-1].content
     assert part.logprobs
     assert all(len(entry.top_logprobs) == 2 and entry.logprob <= 0 for entry in part.logprobs)
