@@ -44,6 +44,7 @@ BLOCK = 12
 PIECE = 12
 ADAPTED = ("self_attn.q_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")
 ADAPTED_PROMPT = tuple(range(100, 116))
+TURN = 4
 
 
 def main(folder: Path, figures: list[str], pairs: int) -> None:
@@ -226,20 +227,21 @@ def adapters(folder: Path, pairs: int, of_four: int) -> list[float]:
         for each in applied:
             adapted.submit(ADAPTED_PROMPT, 1, applied=each)
             adapted.run()
+        for driver in (plain, adapted):
+            for row in range(16):
+                uses = driver is adapted and row % 4 < of_four
+                chosen = applied[(row + row // 4) % 4] if uses else None
+                driver.submit(ADAPTED_PROMPT, 100_000, applied=chosen, stop_token_ids=frozenset())
+            steps(driver.engine, BLOCK)
         ratios = []
-        for pair in range(-1, pairs):
-            took = {}
-            for driver in (plain, adapted) if pair % 2 else (adapted, plain):
-                driver.restart()
-                for row in range(16):
-                    uses = driver is adapted and row % 4 < of_four
-                    chosen = applied[(row + row // 4) % 4] if uses else None
-                    driver.submit(ADAPTED_PROMPT, 8, applied=chosen, stop_token_ids=frozenset())
+        for pair in range(pairs):
+            took = dict.fromkeys((plain, adapted), 0.0)
+            for turn in range(8):
+                driver = (plain, adapted)[(turn + turn // 2 + pair) % 2]
                 began = time.process_time()
-                driver.run()
-                took[driver] = time.process_time() - began
-            if pair >= 0:
-                ratios.append(took[plain] / took[adapted])
+                steps(driver.engine, TURN)
+                took[driver] += time.process_time() - began
+            ratios.append(took[plain] / took[adapted])
         return ratios
 
 

@@ -35,6 +35,9 @@ BOUNDS = (
 )
 """Bounds in seconds of the durations of requests: vLLM's of the first token, with fewer below."""
 
+_MOST_ADAPTERS = 64
+"""Most adapters of a model that are counted by name."""
+
 
 class _Durations:
     def __init__(self) -> None:
@@ -76,6 +79,7 @@ class ModelFigures:
         self._phases = PhaseSeconds()
         self._finished: Counter[str] = Counter()
         self._failed: Counter[str] = Counter()
+        self._adapted: Counter[str] = Counter()
         self._durations = _Durations()
 
     def record(self, report: ModelReport) -> bool:
@@ -119,6 +123,7 @@ class ModelFigures:
             restarts=self.restarts,
             evictions=self.evictions,
             phases=self._all_phases(),
+            adapted=dict(self._adapted),
         )
 
     def _record_end(self, ended: RequestEnded) -> None:
@@ -128,6 +133,9 @@ class ModelFigures:
             self._finished[ended.reason] += 1
             self._texts += ended.texts
             self._documents += ended.documents
+        if name := ended.adapter:
+            known = name in self._adapted or len(self._adapted) < _MOST_ADAPTERS
+            self._adapted[name if known else "other"] += 1
         self._durations.observe(ended)
 
     def _end_load(self) -> None:

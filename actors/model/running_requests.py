@@ -118,6 +118,7 @@ class RunningRequest:
             self.timing,
             texts=len(asked.texts) if isinstance(asked, EmbeddingInput) else 0,
             documents=len(asked.pairs) if isinstance(asked, ScoreInput) else 0,
+            adapter="" if self.request.applied is None else self.request.applied.name,
         )
 
     def figures(self) -> dict[str, Any]:
@@ -270,7 +271,8 @@ class RequestRecords:
         if self._inspector is not None:
             self._inspector.submit(running.request_id)
         if self._audit is not None:
-            self._audit.hold(running.request_id, running.request.key.model)
+            applied, model = running.request.applied, running.request.key.model
+            self._audit.hold(running.request_id, model if applied is None else applied.name)
 
     def end(self, running: RunningRequest, ended: RequestEnded, backend: str = "") -> None:
         """Record the end of a request that an engine, or a remote of that name, was asked to answer."""

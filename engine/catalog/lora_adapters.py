@@ -9,7 +9,7 @@ import attrs
 
 from greenroom.engine.catalog.folders import AdapterEntry, CatalogEntry, modified_at, resolve_folder
 from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG
-from greenroom.engine.catalog.model_files import fingerprint, read_optional
+from greenroom.engine.catalog.model_files import fingerprint, read_json_object
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, load_failed
 
@@ -88,8 +88,13 @@ class CatalogAdapters:
         stamp = fingerprint(folder)
         before = self.entries.get(name)
         known = None if before is None else before.adapter
+        fault = ""
         if known is None or known.stamp != stamp:
-            config, known = read_optional(folder / ADAPTER_CONFIG), None
+            known = None
+            try:
+                config = read_json_object(folder / ADAPTER_CONFIG)
+            except ValueError as error:
+                config, fault = {}, str(error)
             named = str(config.get("base_model_name_or_path") or config.get("model") or "")
         else:
             named = known.base
@@ -99,7 +104,8 @@ class CatalogAdapters:
             if same:
                 return before
         if base is None:
-            reason = f"its base model '{named[:100]}' is not here"
+            missing = f"its base model '{named[:100]}' is not here"
+            reason = fault or (missing if named else f"its {ADAPTER_CONFIG} names no base model")
         else:
             reason = _why_no_base(self._record_of(base))
             if not reason and base.folder is not None:

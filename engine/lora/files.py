@@ -156,6 +156,7 @@ def _pairs(
     """Yield the factors of each module, checked against each other."""
     found: dict[str, dict[str, dict[int, StoredTensor]]] = defaultdict(lambda: {"a": {}, "b": {}})
     embeddings: set[str] = set()
+    seen: dict[str, str] = {}
     suffixes = _PEFT_SUFFIXES if is_peft else _MLX_SUFFIXES
     if len(tensors) > _MOST_TENSORS or max(map(len, tensors), default=0) > _LONGEST_NAME:
         raise ValueError(f"it has more than {_MOST_TENSORS:,} tensors, or names of more than {_LONGEST_NAME}")
@@ -179,6 +180,8 @@ def _pairs(
         indices = [sorted(factors[each]) for each in "ab"]
         if indices[0] != indices[1] or indices[0] != [*range(len(a))]:
             raise ValueError(f"{_shown(module)} has only one of two low-rank factors in its weights")
+        if (other := seen.setdefault(plain_path(module), module)) != module:
+            raise ValueError(f"{_shown(module)} and {_shown(other)} in its weights are the same layer")
         yield module, _pair(module, a, b, config, is_peft, numbered, module not in embeddings)
 
 

@@ -71,6 +71,8 @@ class HasAdapter(Protocol):
 
 Rows = tuple[RowAdapter | None, ...]
 
+_MOST_PLANS = 8
+
 
 @attrs.frozen(eq=False)
 class Group:
@@ -78,15 +80,18 @@ class Group:
 
     Args:
         low: Factors, of the first row's adapter if several adapters are gathered.
-        rows: Indices of the rows, `[rows]`; None for all.
+        rows: Indices of the rows, sorted by adapter, some twice so that each has as many; None for all.
         scale: Scale of the product; `[rows, 1, 1]` if it differs.
-        indices: Index in the stack for each row; None if all rows apply the same adapter.
+        indices: Index of each adapter in the stack; None if all rows apply the same adapter.
+        places: Place in `rows` of each row of the step, one beyond the last if it is not among them; None
+            for all rows in their order.
     """
 
     low: LowRank
     rows: mx.array | None
     scale: float | mx.array
     indices: mx.array | None = None
+    places: mx.array | None = None
 
 
 class RowPlan:
@@ -96,6 +101,7 @@ class RowPlan:
         self.rows = rows
         self.uniform = rows[0] if len(set(rows)) == 1 else None
         self._groups: dict[str, list[Group]] = {}
+        self._arrays: dict[tuple[tuple[int, int, float], ...], tuple[Any, ...]] = {}
 
     def groups(self, path: str, *, may_gather: bool = True) -> list[Group]:
         """Return the groups of rows whose adapters change a layer."""
@@ -124,31 +130,47 @@ class RowPlan:
         return [self._one_group(each) for each in members.values()]
 
     def _one_group(self, members: list[tuple[int, LowRank, float]]) -> Group:
-        rows = mx.array([index for index, _, _ in members], dtype=mx.uint32)
-        everywhere = len(members) == len(self.rows)
-        low, scales = members[0][1], [scale for _, _, scale in members]
-        indices = None
-        if any(each is not low for _, each, _ in members):
-            indices = mx.array([each.index for _, each, _ in members], dtype=mx.uint32)
-        scale: float | mx.array = scales[0]
-        if len(set(scales)) > 1:
-            scale = mx.array(scales, dtype=mx.float32)[:, None, None]
-        return Group(low, None if everywhere else rows, scale, indices)
+        key = tuple((row, low.index, scale) for row, low, scale in members)
+        if (arrays := self._arrays.get(key)) is None:  # most layers of a model have the same
+            arrays = self._arrays[key] = _arrays_of(key, len(self.rows))
+        return Group(members[0][1], *arrays)
+
+
+def _arrays_of(members: tuple[tuple[int, int, float], ...], count: int) -> tuple[Any, ...]:
+    """Return the arrays of a group, given rows with their indices in the stack and scales."""
+    blocks: dict[int, list[tuple[int, float]]] = {}
+    for row, index, scale in members:
+        blocks.setdefault(index, []).append((row, scale))
+    most = max(map(len, blocks.values()))
+    whole = [(index, block + block[:1] * (most - len(block))) for index, block in blocks.items()]
+    if most * len(blocks) > 2 * len(members):  # one adapter has most of the rows
+        whole = [(index, [(row, scale)]) for row, index, scale in members]
+    rows, scales = zip(*(each for _, block in whole for each in block), strict=True)
+    same, ordered = len(set(scales)) == 1, rows == (*range(count),)
+    places = [rows.index(row) if row in rows else len(rows) for row in range(count)]
+    return (
+        None if ordered else mx.array(rows, dtype=mx.uint32),
+        scales[0] if same else mx.array(scales, dtype=mx.float32)[:, None, None],
+        mx.array([index for index, _ in whole], dtype=mx.uint32) if len(blocks) > 1 else None,
+        None if ordered else mx.array(places, dtype=mx.uint32),
+    )
 
 
 class _Step(threading.local):
     """The plan of the forward pass whose graph this thread builds; None if no row has an adapter."""
 
     plan: RowPlan | None = None
-    last: RowPlan | None = None
+
+    def __init__(self) -> None:
+        self.known: dict[Rows, RowPlan] = {}
 
 
 _step = _Step()
 
 
 def forget_plans() -> None:
-    """Discard the last plan of this thread: factors have moved to other stacks, or are gone."""
-    _step.last = None
+    """Discard this thread's plans: factors have moved to other stacks, or are gone."""
+    _step.known.clear()
 
 
 @contextmanager
@@ -158,9 +180,11 @@ def adapted_rows(sequences: Iterable[HasAdapter | None]) -> Iterator[None]:
     if not any(rows):
         yield
         return
-    if _step.last is None or _step.last.rows != rows:
-        _step.last = RowPlan(rows)
-    _step.plan = _step.last
+    if (plan := _step.known.get(rows)) is None:
+        if len(_step.known) >= _MOST_PLANS:
+            forget_plans()
+        plan = _step.known[rows] = RowPlan(rows)
+    _step.plan = plan
     try:
         yield
     finally:
@@ -205,7 +229,7 @@ class AdaptedLinear(AdaptedLayer):
             return y + _product(groups[0], x)
         rows = len(plan.rows)
         inputs = x.reshape(rows, -1, x.shape[-1])
-        added = [(group.rows, _product(group, _of_rows(inputs, group))) for group in groups]
+        added = [(group.places, _product(group, _of_rows(inputs, group))) for group in groups]
         return _add(y.reshape(rows, -1, y.shape[-1]), added).reshape(y.shape)
 
 
@@ -215,7 +239,7 @@ class AdaptedEmbedding(AdaptedLayer):
     def __call__(self, x: mx.array) -> mx.array:
         y: mx.array = self.layer(x)
         added = [
-            (group.rows, (group.scale * (group.low.a[_of_rows(x, group)] @ group.low.b)).astype(y.dtype))
+            (group.places, (group.scale * (group.low.a[_of_rows(x, group)] @ group.low.b)).astype(y.dtype))
             for group in self._groups()
         ]
         return _add(y, added)
@@ -225,7 +249,7 @@ class AdaptedEmbedding(AdaptedLayer):
         y: mx.array = self.layer.as_linear(x)
         added = [
             (
-                group.rows,
+                group.places,
                 (group.scale * (_of_rows(x, group) @ group.low.b.T @ group.low.a.T)).astype(x.dtype),
             )
             for group in self._groups()
@@ -277,22 +301,27 @@ def _of_rows(x: mx.array, group: Group) -> mx.array:
 
 def _product(group: Group, x: mx.array) -> mx.array:
     """Return the scaled low-rank product, in the type of the input."""
-    low = group.low
-    if group.indices is None or low.stack is None:
-        z = (x @ low.a) @ low.b
-    else:
-        a, b = low.stack
-        z = mx.gather_mm(x.astype(mx.result_type(x, a)), a, rhs_indices=group.indices)
-        z = mx.gather_mm(z, b, rhs_indices=group.indices)
-    scale = group.scale if isinstance(group.scale, float) else group.scale.astype(z.dtype)
-    return (scale * z).astype(x.dtype)
+    low, adapters = group.low, group.indices
+    if adapters is None or low.stack is None:
+        return (_scaled(group, x @ low.a) @ low.b).astype(x.dtype)
+    a, b = low.stack
+    blocks = len(adapters), -1
+    z = x.astype(mx.result_type(x, a)).reshape(*blocks, x.shape[-1])
+    z = _scaled(group, mx.gather_mm(z, a, rhs_indices=adapters).reshape(*x.shape[:-1], -1))
+    z = mx.gather_mm(z.reshape(*blocks, z.shape[-1]), b, rhs_indices=adapters)
+    return z.reshape(*x.shape[:-1], -1).astype(x.dtype)
+
+
+def _scaled(group: Group, z: mx.array) -> mx.array:
+    if isinstance(group.scale, float):
+        return z if group.scale == 1.0 else group.scale * z
+    return group.scale.astype(z.dtype) * z
 
 
 def _add(y: mx.array, added: Sequence[tuple[mx.array | None, mx.array]]) -> mx.array:
     """Return the output with products added to some of its rows; the others stay as they are."""
-    for rows, product in added:
-        if rows is None:
-            y = y + product
-        else:
-            y[rows] = y[rows] + product
+    for places, product in added:
+        if places is not None:
+            product = mx.concatenate([product, mx.zeros((1, *product.shape[1:]), product.dtype)])[places]
+        y = y + product
     return y

@@ -84,5 +84,10 @@ class PrefixKey:
 
     @property
     def is_common(self) -> bool:
-        """True if everybody's requests without an adapter share the prefix, so that it may be stored."""
-        return self == PrefixKey()
+        """True if everybody's requests share the prefix, so that it may be stored."""
+        return not self.salt
+
+    @property
+    def origin(self) -> bytes:
+        """Key of the hashes of stored prefixes; empty for those of the base."""
+        return (self.adapter or "").encode()

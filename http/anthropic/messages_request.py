@@ -6,6 +6,7 @@ from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
+    parse_adapter,
     parse_model_key,
     parse_parameters,
     parse_priority,
@@ -67,6 +68,7 @@ def parse_messages_request(
         response_format=response_format,
         priority=parse_priority(body),
         explained=parse_explained(body),
+        **parse_adapter(body),
     )
 
 

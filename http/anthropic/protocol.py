@@ -54,7 +54,7 @@ def message_routes(services: RouteServices) -> Blueprint:
             return neutral(wire, body), asks_to_cache(body)
 
         wire, (asked, marked) = await services.read_request(
-            MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True
+            MessagesRequest, ANTHROPIC, UNSUPPORTED, parse, files=True, adapts=True
         )
         # The parsed request has its own copy of the messages; holding files twice would waste memory.
         wire = attrs.evolve(wire, messages=())
@@ -69,7 +69,9 @@ def message_routes(services: RouteServices) -> Blueprint:
     )
     async def count_tokens() -> Response:
         parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
-        _, asked = await services.read_request(PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True)
+        _, asked = await services.read_request(
+            PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True, adapts=True
+        )
         counted = await count_prompt_tokens(services.refs.pool, await services.with_files(asked))
         return json_response({"input_tokens": counted})
 

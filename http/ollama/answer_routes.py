@@ -72,7 +72,9 @@ def answer_routes(services: RouteServices) -> Blueprint:
     )
     async def chat() -> Response:
         parse = partial(parse_chat, request_id=request_id(), client=request_client())
-        wire, asked = await services.read_request(ChatRequest, OLLAMA, UNSUPPORTED, parse, files=True)
+        wire, asked = await services.read_request(
+            ChatRequest, OLLAMA, UNSUPPORTED, parse, files=True, adapts=True
+        )
         return await respond("chat", wire, asked)
 
     @routes.post("/api/generate")
@@ -86,7 +88,7 @@ def answer_routes(services: RouteServices) -> Blueprint:
     async def generate() -> Response:
         parse = partial(parse_generate, request_id=request_id(), client=request_client())
         wire, asked = await services.read_request(
-            GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse, files=True
+            GenerateRequest, OLLAMA, UNSUPPORTED_IN_GENERATE, parse, files=True, adapts=True
         )
         return await respond("generate", wire, asked)
 

@@ -16,6 +16,7 @@ from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
+    parse_adapter,
     parse_model_key,
     parse_parameters,
     parse_priority,
@@ -106,6 +107,7 @@ def _request(
         keep_alive=parse_keep_alive(wire.keep_alive),
         priority=parse_priority(body),
         explained=parse_explained(body),
+        **parse_adapter(body),
     )
 
 

@@ -128,6 +128,10 @@ def _memory(status: ModelStatus, _totals: ModelTotals) -> Labelled:
     return kinds
 
 
+def _adapters(status: ModelStatus) -> tuple[tuple[str, int], ...]:
+    return () if status.snapshot is None else status.snapshot.adapters
+
+
 def _finished(_status: ModelStatus, totals: ModelTotals) -> Labelled:
     return {VLLM_REASONS.get(reason, reason): count for reason, count in totals.finished.items()}
 
@@ -139,6 +143,8 @@ GAUGES = (
     _Row("greenroom:memory_bytes", "Memory of the model by kind.", _memory, "kind"),
     _Row("greenroom:memory_granted_bytes", "Memory that the pool has granted.", lambda s, _: s.nbytes),
     _Row("greenroom:model_state", "1 for the model's state.", lambda s, _: {str(s.state): 1}, "state"),
+    _Row("greenroom:adapters", "LoRA adapters in memory.", lambda s, _: len(_adapters(s))),
+    _Row("greenroom:adapter_bytes", "Their bytes.", lambda s, _: sum(nbytes for _, nbytes in _adapters(s))),
     _Row("greenroom:hung_threads", "Threads of the model that hang.", lambda s, _: s.hung_threads),
 )
 
@@ -150,6 +156,7 @@ COUNTERS = (
     _Row("vllm:generation_tokens", "Generated tokens.", lambda _, t: t.usage.generated),
     _Row("vllm:request_success", "Requests by finish reason.", _finished, "finished_reason"),
     _Row("greenroom:request_failures", "Failed requests by problem.", lambda _, t: t.failed, "code"),
+    _Row("greenroom:adapter_requests", "Ended requests by adapter.", lambda _, t: t.adapted, "adapter"),
     _Row("greenroom:model_loads", "Completed loads.", lambda _, t: t.loads),
     _Row("greenroom:model_failures", "Failed loads, crashes and hangs.", lambda _, t: t.load_failures),
     _Row("greenroom:model_restarts", "Loads that followed a failure.", lambda _, t: t.restarts),

@@ -12,6 +12,7 @@ from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
+    parse_adapter,
     parse_model_key,
     parse_parameters,
     parse_priority,
@@ -127,6 +128,7 @@ def _parse(
         overflow=overflow,
         priority=parse_priority(body),
         explained=parse_explained(body),
+        **parse_adapter(body),
     )
     field = "input" if wire.messages is None else "messages"
     items = _items(wire, field, needed=not has_history)

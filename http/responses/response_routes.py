@@ -84,7 +84,7 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
         )
         look = None if socket is None else socket.read
         wire, parsed = await services.read_request(
-            ResponseRequest, RESPONSES, UNSUPPORTED, parse, files=True, look=look
+            ResponseRequest, RESPONSES, UNSUPPORTED, parse, files=True, look=look, adapts=True
         )
         if socket is not None:
             return await answer_on_socket(services, histories, parsed, socket)
@@ -105,7 +105,9 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
     )
     async def input_tokens() -> Response:
         parse = partial(parse_prompt_request, request_id=request_id())
-        _, parsed = await services.read_request(PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True)
+        _, parsed = await services.read_request(
+            PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True, adapts=True
+        )
         complete = await histories.complete(parsed, request_owner(), request_client())
         counted = await count_prompt_tokens(services.refs.pool, await services.with_files(complete.request))
         return json_response({"object": "response.input_tokens", "input_tokens": counted})
@@ -203,7 +205,9 @@ def compact_routes(services: RouteServices, histories: HistoryReader) -> Bluepri
                 raise missing("model")
             return parse_prompt_request(wire, body, *identity)
 
-        _, parsed = await services.read_request(CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True)
+        _, parsed = await services.read_request(
+            CompactRequest, RESPONSES, UNSUPPORTED, parse, files=True, adapts=True
+        )
         complete = await histories.complete(parsed, request_owner(), request_client())
         request = await services.with_files(complete.request)
         cipher = await histories.cipher.load(request_owner())

@@ -278,6 +278,7 @@ class ModelTotals:
         restarts: Number of loads that followed an error.
         evictions: Number of unloads that made room for another model.
         phases: Seconds of prefill and decode.
+        adapted: Numbers of ended requests by their LoRA adapter; `other` for all but the first 64 names.
     """
 
     usage: Usage
@@ -293,6 +294,7 @@ class ModelTotals:
     restarts: int = 0
     evictions: int = 0
     phases: PhaseSeconds = PhaseSeconds()
+    adapted: Mapping[str, int] = attrs.field(factory=dict)
 
 
 @attrs.frozen

@@ -254,6 +254,7 @@ class RequestEnded:
         reason: Finish reason of its last choice; None if it failed.
         problem: Code of the problem of a failed request; None if there is none.
         timing: Seconds of the choice that ended last; None if unknown.
+        adapter: Name of the LoRA adapter that it applied; empty for none.
     """
 
     reason: FinishReason | None
@@ -262,6 +263,7 @@ class RequestEnded:
     timing: Timing | None = None
     texts: int = 0
     documents: int = 0
+    adapter: str = ""
 
 
 ModelReport = (

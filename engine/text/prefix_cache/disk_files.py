@@ -78,7 +78,7 @@ class CacheBlock:
 
     Args:
         kind: "kv" for the KV tensors of a run of tokens, "state" for the layer states after the last token.
-        prefix: Hash of all tokens before `start`.
+        prefix: Hash of all tokens before `start`, with the adapter that they were computed with as its key.
         start: Number of tokens before those of the file.
         tokens: Token ids, packed into bytes; empty for states.
     """
@@ -99,8 +99,8 @@ class CacheBlock:
         return self.start + len(self.tokens) // 4
 
 
-def token_hash(tokens: bytes) -> bytes:
-    return hashlib.blake2b(tokens, digest_size=16).digest()
+def token_hash(tokens: bytes, origin: bytes = b"") -> bytes:
+    return hashlib.blake2b(tokens, digest_size=16, key=origin).digest()
 
 
 def write_block(path: Path, block: CacheBlock, fingerprint: str, tensors: HostTensors) -> None:

@@ -93,17 +93,19 @@ class DiskTier:
             folder.removed,
         )
 
-    def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest prefix of a prompt (packed token ids) that is on disk."""
+    def match(self, tokens: bytes, origin: bytes = b"") -> DiskMatch:
+        """Return the longest prefix of a prompt (packed token ids) that is on disk.
+        `origin`: see `PrefixKey`.
+        """
         if self._scan is not None:
             try:
                 self._scan.result(_SCAN_TIMEOUT)
             except TimeoutError:
                 log.warning("prefix folder is slow", actor="model")
             self._scan = None
-        return (
-            DiskMatch() if self._stuck is not None and not self._stuck.done() else self._index.match(tokens)
-        )
+        if self._stuck is not None and not self._stuck.done():
+            return DiskMatch()
+        return self._index.match(tokens, origin)
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:
         return self._reader.submit(partial(self._read, block))

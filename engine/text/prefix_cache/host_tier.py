@@ -18,7 +18,6 @@ from greenroom.engine.text.prefix_cache.disk_files import CacheBlock, HostTensor
 from greenroom.engine.text.prefix_cache.kv_tensors import LayerTensors, arrays_of
 from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, PrefixTree
 from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskMatch
-from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.settings.settings import Settings
 
@@ -60,8 +59,8 @@ class HostTier:
         """True if `advance` has work to do; never."""
         return False
 
-    def match(self, tokens: bytes) -> DiskMatch:
-        return self._index.match(tokens)
+    def match(self, tokens: bytes, origin: bytes = b"") -> DiskMatch:
+        return self._index.match(tokens, origin)
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:
         """Return a block's tensors, already read; None if another need has dropped them."""
@@ -113,18 +112,18 @@ class HostTier:
             return
         pieces, nbytes = list[HeldPiece](), 0
         deadline, floor = time.monotonic() + seconds, main_memory() // _LEFT_FREE
-        for tokens, node in memory.drain(PrefixKey()):
+        for origin, tokens, node in memory.drain():
             free = available_memory()
             nbytes += node.kv_bytes + node.states_bytes
             if nbytes > self._limit or time.monotonic() > deadline:
                 break
             if free is not None and free < floor + node.kv_bytes + node.states_bytes:
                 break
-            before = token_hash(tokens[: node.start * 4])
+            before = token_hash(tokens[: node.start * 4], origin)
             own = CacheBlock("kv", before, node.start, node.tokens)
             pieces.append(_copied(own, node.kv))
             if node.states is not None:
-                states = CacheBlock("state", token_hash(tokens), node.end)
+                states = CacheBlock("state", token_hash(tokens, origin), node.end)
                 pieces.append(_copied(states, node.states))
         # The last to be dropped are those that were used last, and the beginnings of all prefixes.
         for piece in reversed(pieces):
@@ -151,7 +150,7 @@ def _copy(view: HostTensor) -> HostTensor:
 
 
 class StoredTier(Protocol):
-    """Prefixes of one model outside MLX, for prompts without an adapter; used on the model's thread.
+    """Prefixes of one model outside MLX; used on the model's thread.
 
     Attributes:
         hits: Number of prompts with a longer prefix here than in memory.
@@ -167,8 +166,10 @@ class StoredTier(Protocol):
     def pending(self) -> bool:
         """True if `advance` has work to do."""
 
-    def match(self, tokens: bytes) -> DiskMatch:
-        """Return the longest stored prefix of a prompt, given as packed token ids."""
+    def match(self, tokens: bytes, origin: bytes = b"") -> DiskMatch:
+        """Return the longest stored prefix of a prompt, given as packed token ids. `origin`: see
+        `PrefixKey`.
+        """
 
     def read(self, block: CacheBlock) -> Future[HostTensors | None]:
         """Start reading a block; the result is None if it is gone."""

@@ -54,7 +54,7 @@ class MemoryTier:
 
     def tree(self, key: PrefixKey) -> PrefixTree:
         """Return the prefix tree of a model, creating it if needed."""
-        return self._trees.setdefault(key, PrefixTree(self.page))
+        return self._trees.setdefault(key, PrefixTree(self.page, key.origin))
 
     def insert(
         self,
@@ -170,13 +170,15 @@ class MemoryTier:
         self._charge()
         self.version += 1
 
-    def drain(self, key: PrefixKey) -> Iterator[tuple[bytes, Node]]:
-        """Yield the nodes of a tree with all tokens up to their ends, the most recently used first.
+    def drain(self) -> Iterator[tuple[bytes, bytes, Node]]:
+        """Yield the nodes that everybody shares with their origins and all tokens up to their ends, the most
+        recently used first.
 
         A node comes after its parent, and its arrays are released after its turn.
         """
-        for node in sorted(self.tree(key), key=lambda node: (-node.used_at, node.start)):
-            yield tokens_up_to(node), node
+        nodes = [(key.origin, node) for key, tree in self._trees.items() if key.is_common for node in tree]
+        for origin, node in sorted(nodes, key=lambda each: (-each[1].used_at, each[1].start)):
+            yield origin, tokens_up_to(node), node
             self.nbytes -= node.kv_bytes + node.states_bytes
             self.buffers -= kv_tensors.buffers_of(node.kv) + kv_tensors.buffers_of(node.states or ())
             node.kv, node.states = (), None
@@ -378,10 +380,13 @@ class Match:
 
 
 class PrefixTree:
-    """Prefix tree of one model. `page`: page size in bytes, to which array sizes are rounded up."""
+    """Prefix tree of one model. `page`: page size in bytes, to which array sizes are rounded up.
+    `origin`: see `PrefixKey`.
+    """
 
-    def __init__(self, page: int = 1) -> None:
+    def __init__(self, page: int = 1, origin: bytes = b"") -> None:
         self.root = Node(None, 0, b"", ())
+        self.origin = origin
         self._page = page
 
     def match(self, tokens: bytes) -> Match:

@@ -145,7 +145,8 @@ class Offload:
         self, write: PendingWrite
     ) -> Iterator[tuple[CacheBlock, list[HostTensors], list[str]]]:
         """Yield the files that a prefix lacks on disk, their content, and the file names on its path."""
-        length, found = len(write.tokens) // 4, self._index.match(write.tokens)
+        length, origin = len(write.tokens) // 4, write.tree.origin
+        found = self._index.match(write.tokens, origin)
         lacks_states, at = write.stateful and found.usable(True) < length, found.length
         if length - at < MIN_TOKENS and not lacks_states:
             return
@@ -160,13 +161,13 @@ class Offload:
                 stop = at + max(MIN_TOKENS, _FILE_BYTES // per_token)
                 stop = length if length - stop < MIN_TOKENS else stop
                 tokens = write.tokens[at * 4 : stop * 4]
-                block = CacheBlock("kv", token_hash(write.tokens[: at * 4]), at, tokens)
+                block = CacheBlock("kv", token_hash(write.tokens[: at * 4], origin), at, tokens)
                 pieces, at = _kv_pieces(path, at, stop), stop
             else:
                 lacks_states = False
                 if last.end > length or last.states is None:
                     return
-                block = CacheBlock("state", token_hash(write.tokens), length)
+                block = CacheBlock("state", token_hash(write.tokens, origin), length)
                 pieces = [_views(last.states)]
             names = [*names, block.name]
             if _nbytes(pieces) > self._folder.max_file:
@@ -305,10 +306,10 @@ class DiskIndex:
                 del self._states[block.prefix]
                 self._lengths[block.start] -= 1
 
-    def match(self, tokens: bytes) -> DiskMatch:
+    def match(self, tokens: bytes, origin: bytes = b"") -> DiskMatch:
         with self._lock:
             blocks, at = list[CacheBlock](), 0
-            running = hashlib.blake2b(digest_size=16)
+            running = hashlib.blake2b(digest_size=16, key=origin)
             while edges := self._edges.get((running.copy().digest(), tokens[at : at + 4])):
                 rest = tokens[at:]
                 count, block = max(
@@ -320,7 +321,7 @@ class DiskIndex:
                 blocks.append(block)
             lengths = (length for length, files in self._lengths.items() if files and length * 4 <= at)
             for length in sorted(lengths, reverse=True):
-                if states := self._states.get(token_hash(tokens[: length * 4])):
+                if states := self._states.get(token_hash(tokens[: length * 4], origin)):
                     return DiskMatch(tuple(blocks), at // 4, states)
             return DiskMatch(tuple(blocks), at // 4)
 

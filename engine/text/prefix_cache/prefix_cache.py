@@ -52,7 +52,7 @@ class PrefixCache:
 
     Args:
         budget: Maximum bytes of memory to hold; 0 disables the cache.
-        stored: Tier on disk or in host memory, for prefixes without an adapter or a salt; None for none.
+        stored: Tier on disk or in host memory, for prefixes without a salt; None for none.
     """
 
     def __init__(self, budget: int, stored: StoredTier | None = None) -> None:
@@ -147,7 +147,7 @@ class PrefixCache:
         """Return the match in the stored tier; None if it cannot exceed the `usable` tokens in memory."""
         if self.stored is None or not key.is_common or len(packed) // 4 - usable < MIN_TOKENS:
             return None
-        return self.stored.match(packed)
+        return self.stored.match(packed, key.origin)
 
     def _restore(self, key: PrefixKey, packed: bytes, cache: Cache, room: int) -> RestorationSteps:
         stateful = kv_tensors.is_stateful(cache)

@@ -12,13 +12,17 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from mlx import nn
 
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.lora.layers import AdaptedLayer, adapted_rows
-from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS
+from greenroom.engine.lora.layers import AdaptedLayer, AdaptedLinear, LowRank, RowAdapter, adapted_rows
+from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS, LoadedAdapter, _stack
+from greenroom.engine.resources.account import MemoryAccount
 from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
+from greenroom.engine.text.prefix_cache.host_tier import HostTier
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed
@@ -202,14 +206,39 @@ def test_base_rows_are_computed_bit_for_bit_as_without_adapters(base: Path, one:
         assert mx.abs(mine - theirs).max() < 1e-4
 
 
+@pytest.mark.parametrize("order", ["aaa", "ab.", "..b", "cbacbacb", "aaaaabc.", "abcaa..aaa"])
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_rows_in_any_order_get_the_products_of_their_own(order: str, length: int, stacked: bool) -> None:
+    mx.random.seed(3)
+    layer, x = nn.Linear(12, 20), mx.random.normal((len(order), length, 12))
+    lows = [LowRank(mx.random.normal((12, 4)), mx.random.normal((4, 20)), 2.0 + n) for n in range(3)]
+    if stacked:
+        _stack(lows)
+    factors = [1.0, 0.5, 1.0]
+    adapters = [
+        RowAdapter(LoadedAdapter(each, each, each, {"layer": low}, 0), factor)
+        for each, low, factor in zip("abc", lows, factors, strict=True)
+    ]
+    rows = [None if each == "." else "abc".index(each) for each in order]
+    with adapted_rows([_Row(None if each is None else adapters[each]) for each in rows]):
+        found = AdaptedLinear(layer, "layer")(x)
+    plain = layer(x)
+    for row, each in enumerate(rows):
+        if each is None:
+            assert mx.array_equal(found[row], plain[row])
+            continue
+        low = lows[each]
+        wanted = plain[row] + low.scale * factors[each] * (x[row] @ low.a @ low.b)
+        assert mx.allclose(found[row], wanted, atol=1e-4), (row, each)
+
+
 class _Row:
     def __init__(self, adapter: Any) -> None:
         self.adapter = adapter
 
 
 def _rows_of(driver: Driver) -> Any:
-    from greenroom.engine.lora.layers import RowAdapter
-
     (adapter,) = driver.engine.adapters._loaded.values()
     return RowAdapter(adapter)
 
@@ -227,6 +256,29 @@ def test_prefixes_are_shared_only_under_the_same_adapter_and_scale(base: Path, o
     assert driver.tokens[5] == driver.tokens[1] == alone(base, one, prompt, 4)
     assert driver.tokens[2] == alone(base, two, prompt, 4)
     assert driver.tokens[3] not in driver.tokens[:3]
+
+
+@pytest.mark.parametrize("tier", ["disk", "host"])
+def test_prefixes_of_adapters_outlast_their_model(
+    base: Path, one: Path, two: Path, tmp_path: Path, tier: str
+) -> None:
+    prompt, account = tuple(range(100, 180)), MemoryAccount()
+    cached = []
+    for asked in ((applied(one), None), (applied(one), applied(two), applied(one, 0.5), None)):
+        stored = DiskTier(tmp_path, "ab" * 16, 1 << 30) if tier == "disk" else None
+        below = stored or HostTier(account.held, "model", "same", 1 << 30)
+        driver = driver_of(base, prefix_cache=PrefixCache(1 << 28, below), account=account)
+        for each in asked:
+            driver.submit(prompt, 4, applied=each)
+            driver.run()
+        cached.append([finished(driver.events[str(index)]).usage.cached for index in range(len(asked))])
+        tokens = driver.tokens
+        driver.engine.close()
+    assert cached[0] == [0, 0]
+    assert min(cached[1][0], cached[1][3]) > 60
+    assert cached[1][1:3] == [0, 0]
+    assert tokens[:2] == [alone(base, each, prompt, 4) for each in (one, two)]
+    assert tokens[3] == alone(base, None, prompt, 4)
 
 
 def test_choices_seeds_and_speculation_stay_those_of_the_adapter(base: Path, one: Path) -> None:
