@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -88,13 +89,13 @@ class CatalogAdapters:
         stamp = fingerprint(folder)
         before = self.entries.get(name)
         known = None if before is None else before.adapter
-        fault = ""
-        if known is None or known.stamp != stamp:
-            known = None
+        fault = f"its {ADAPTER_CONFIG} names no base model"
+        if known is None or known.stamp != stamp or not known.base:
+            known, config = None, dict[str, Any]()
             try:
                 config = read_json_object(folder / ADAPTER_CONFIG)
             except ValueError as error:
-                config, fault = {}, str(error)
+                fault = str(error)
             named = str(config.get("base_model_name_or_path") or config.get("model") or "")
         else:
             named = known.base
@@ -104,8 +105,7 @@ class CatalogAdapters:
             if same:
                 return before
         if base is None:
-            missing = f"its base model '{named[:100]}' is not here"
-            reason = fault or (missing if named else f"its {ADAPTER_CONFIG} names no base model")
+            reason = f"its base model '{named[:100]}' is not here" if named else fault
         else:
             reason = _why_no_base(self._record_of(base))
             if not reason and base.folder is not None:

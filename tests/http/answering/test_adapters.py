@@ -58,6 +58,8 @@ async def served(shelf: Path) -> AsyncIterator[Served]:
 
 async def ask(served: Served, model: str, path: str = "/v1/completions", **fields: Any) -> Any:
     body = {"model": model, "prompt": "The sea is", "max_tokens": 6, "temperature": 0, **fields}
+    if "input" in fields:
+        del body["prompt"], body["max_tokens"]
     if "chat" in path or "messages" in path:
         body["messages"] = [{"role": "user", "content": body.pop("prompt")}]
     return (await fetch(served.server, "POST", path, body)).json()
@@ -298,17 +300,21 @@ def _folder(folder: Path) -> None:
 
 
 def _header(text: bytes) -> Callable[[Path], None]:
-    return _raw(lambda _: struct.pack("<Q", len(text)) + text + bytes(64))
+    return _raw(lambda _: struct.pack("<Q", len(text)) + text + bytes(2048))
 
 
-def _tensor(**fields: Any) -> bytes:
-    about = {"dtype": "F32", "shape": [4, 4], "data_offsets": [0, 64], **fields}
-    return json.dumps({f"{Q}.lora_a": about, f"{Q}.lora_b": about}).encode()
+def _overlapping(shape: list[int]) -> bytes:
+    about = {"dtype": "F32", "data_offsets": [0, 2048]}
+    factors = {f"{Q}.lora_a": {**about, "shape": shape}, f"{Q}.lora_b": {**about, "shape": shape[::-1]}}
+    return json.dumps(factors).encode()
 
 
 def _peft(**fields: Any) -> Callable[[Path], None]:
     return _config(peft_type="LORA", **fields)
 
+
+READ_LATER = ("nan", "infinite", "overlap")
+"""Faults in what lists do not read."""
 
 WHOLE = "no whole safetensors file"
 ONES = np.ones((128, 300), np.float32)
@@ -358,9 +364,9 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "pickle-inside": (_raw(lambda _: b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."), WHOLE),
     "pickle": (_pickled, "there is no adapters.safetensors"),
-    "overlap": (_header(_tensor()), WHOLE),
-    "negative": (_header(_tensor(shape=[-4, -4])), WHOLE),
-    "huge-shape": (_header(_tensor(shape=[1 << 62, 4])), WHOLE),
+    "overlap": (_header(_overlapping([128, 4])), WHOLE),
+    "negative": (_header(_overlapping([-128, -4])), "does not have the bytes of its shape"),
+    "huge-shape": (_header(_overlapping([1 << 62, 4])), "does not have the bytes of its shape"),
     "nested-header": (_header(b'{"x":' + b"[" * 100_000), WHOLE),
     "password": (_link("/etc/passwd"), WHOLE),
     "zeros": (_link("/dev/zero"), "adapters.safetensors"),
@@ -405,7 +411,7 @@ async def test_hostile_folders_are_refused_by_name_and_harm_nothing(shelf: Path,
             assert len(message) < 600, name
             assert str(tmp_path) not in message
             assert "root:" not in message
-            assert reason in problems[name] or reason == "not finite", (name, problems[name])
+            assert reason in problems[name] or name in READ_LATER, (name, problems[name])
             loaded = await fetch(served.server, "POST", "/admin/adapters", {"name": name})
             assert loaded.status in (400, 404, 503), (name, loaded.body)
         named = await ask(served, "tiny:8b", lora=[{"id": "x" * 1_000_000}])
