@@ -109,13 +109,13 @@ class PrefixCache:
         if not self.memory.budget or not kv_tensors.can_cache(cache):
             return False
         self.memory.measure()
-        tree = self.memory.tree(key)
         packed, length = pack(tokens), len(tokens)
         stateful = kv_tensors.is_stateful(cache)
-        match = tree.match(packed)
+        match = self.memory.match(key, packed)
         cached = match.length if unfinished else match.usable(stateful).length
         if length - cached < min_tokens:
             return False
+        tree = self.memory.tree(key)  # after the checks, since every adapter and salt that is cached gets one
         inserted = self.memory.insert(
             tree,
             packed,

@@ -19,7 +19,7 @@ from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.loading.load_model import load_model
 from greenroom.engine.lora.layers import AdaptedLayer, AdaptedLinear, LowRank, RowAdapter, adapted_rows
 from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS, LoadedAdapter, _stack
-from greenroom.engine.resources.account import MemoryAccount
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.drafters import PromptLookup
 from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.host_tier import HostTier
