@@ -5,7 +5,7 @@ VENV := .venv
 ACCELERATOR ?= cpu
 # Those that `make test-all` looks for.
 VERSIONS := 3.11 3.12 3.13 3.14
-# Pythons whose types are checked, each with the packages that uv.lock has for it, and systems: all are "$(VERSIONS) darwin".
+# Pythons whose types are checked, each with the packages that uv.lock has for it; behind them `darwin`: the last as on macOS.
 TYPED := 3.11
 # Processes that share the tests; 0 runs all in one.
 JOBS := 2
