@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +81,18 @@ def test_gemmas_local_layers_see_a_window(tiny_encoder: TinyEncoder) -> None:
     assert np.flatnonzero(changed > 1e-6).tolist() == list(range(60 - 16, 60 + 16 + 1))
 
 
+@cache
+def library_model(folder: Path) -> Any:
+    from mlx_vlm.embedding_loader import load_embedding_model
+
+    return load_embedding_model(folder)
+
+
 def hidden_of(folder: Path, tokens: Sequence[int]) -> NDArray[np.float32]:
     """Return the library's own hidden states of a text, `[tokens, hidden]`."""
     import mlx.core as mx
-    from mlx_vlm.embedding_loader import load_embedding_model
 
-    return np.array(load_embedding_model(folder)(mx.array([list(tokens)])).last_hidden_state[0])
+    return np.array(library_model(folder)(mx.array([list(tokens)])).last_hidden_state[0])
 
 
 POOLED: dict[tuple[str, ...], Any] = {
