@@ -18,7 +18,7 @@ from greenroom.tests.support.engines.text_engines import Driver, expected
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import words
 
-WIDTH = 128
+WIDTH = 64
 """Embedding dimension of the tiny models."""
 
 

@@ -91,7 +91,7 @@ def test_a_measurement_replaces_the_last_and_what_is_no_measurement_is_left_out(
 async def test_weights_of_40_mb_load_in_64_mb_though_the_estimate_exceeds_that(
     tiny_model: Callable[..., Path],
 ) -> None:
-    folder = tiny_model("qwen3", num_hidden_layers=2, intermediate_size=12_288)
+    folder = tiny_model("qwen3", hidden_size=128, intermediate_size=12_288)
     size, limit = size_of(folder), 64 * MEGABYTE
     assert 36 * MEGABYTE < size.weights < 44 * MEGABYTE
     assert size.least < limit < size.total

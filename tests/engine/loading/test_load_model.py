@@ -52,7 +52,7 @@ def test_progress_rises_to_one_layer_by_layer(tiny_model: TinyModel) -> None:
     load_model(tiny_model("qwen3"), Settings(), reported.append)
     assert reported == sorted(reported)
     assert reported[-1] == 1.0
-    assert len(reported) >= 6, "embeddings, four layers, the rest"
+    assert len(reported) >= 4, "embeddings, two layers, the rest"
 
 
 def test_a_load_can_be_abandoned_between_layers(tiny_model: TinyModel) -> None:
@@ -113,9 +113,9 @@ def test_a_folder_without_weights_is_refused(copy: Path) -> None:
 def test_a_missing_tensor_is_named(copy: Path) -> None:
     weights: Any = mx.load(str(copy / "model.safetensors"))
     mx.eval(weights)
-    del weights["model.layers.2.mlp.up_proj.weight"]
+    del weights["model.layers.1.mlp.up_proj.weight"]
     mx.save_safetensors(str(copy / "model.safetensors"), weights)
-    assert "model.layers.2.mlp.up_proj.weight" in refusal(copy)
+    assert "model.layers.1.mlp.up_proj.weight" in refusal(copy)
 
 
 def test_a_config_that_fits_no_weights_is_refused(copy: Path) -> None:

@@ -416,7 +416,7 @@ def test_two_hundred_cycles_leave_nothing_behind(base: Path, one: Path, two: Pat
 def test_an_adapter_that_the_model_cannot_take_fails_its_own_request_alone(
     base: Path, tiny_model: TinyModel, tmp_path: Path
 ) -> None:
-    other = own(tiny_model("llama", hidden_size=64, head_dim=16), tmp_path / "other")
+    other = own(tiny_model("llama", intermediate_size=384, head_dim=16), tmp_path / "other")
     strange = make_adapter(other, tmp_path / "strange", 8)
     driver = driver_of(base)
     driver.submit(PROMPT, 5)

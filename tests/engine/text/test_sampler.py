@@ -18,6 +18,7 @@ from greenroom.schemas.events.events import Finished, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.logprobs import plain_logprobs, scores_of
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, loaded
+from greenroom.tests.support.models.tiny_kinds import DEEPER
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
@@ -149,7 +150,7 @@ def test_penalties_and_biases_are_what_their_definitions_say(
     tiny_model: TinyModel, settings: dict[str, Any]
 ) -> None:
     """Compares greedy rows, one of which joins later, with a plain loop."""
-    folder = tiny_model("qwen3")
+    folder = tiny_model("qwen3", **DEEPER)
     model, _ = loaded(folder)
     parameters = GenerationParameters(temperature=0.0, **settings)
     driver = Driver(folder)

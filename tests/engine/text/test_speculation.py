@@ -21,7 +21,7 @@ from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded
-from greenroom.tests.support.models.tiny_kinds import VOCABULARY
+from greenroom.tests.support.models.tiny_kinds import DEEPER, VOCABULARY
 from greenroom.tests.support.servers.http_servers import fetch, serving
 
 TinyModel = Callable[..., Path]
@@ -157,7 +157,7 @@ def test_a_draft_models_cache_is_in_the_account(
 
 
 def test_drafting_stops_for_another_sequence(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
+    folder = tiny_model("qwen3", **DEEPER)
     row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)
     account = MemoryAccount(kv_limit=int(2.6 * row_bytes))
     driver = Driver(folder, speculation=drafting(folder), account=account)
@@ -201,8 +201,9 @@ def test_a_draft_model_that_is_not_here_is_no_404(tiny_model: TinyModel) -> None
 
 
 async def test_usage_over_http_says_what_was_drafted(tiny_model: TinyModel) -> None:
-    folder, draft = str(tiny_model("qwen3")), str(tiny_model("llama", **SMALL))
-    body = {"model": "qwen3", "prompt": list(PROMPT), "max_tokens": 64, "temperature": 0}
+    large = tiny_model("qwen3", **DEEPER, hidden_size=128)  # so that drafts of the other pay
+    folder, draft = str(large), str(tiny_model("llama", **SMALL))
+    body = {"model": large.name, "prompt": list(PROMPT), "max_tokens": 64, "temperature": 0}
     answers = {}
     served_as = Settings(models=(folder,), port=0)
     ways = {

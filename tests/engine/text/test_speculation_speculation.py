@@ -19,6 +19,7 @@ from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Finished, TextDelta, TokenLogprob
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
+from greenroom.tests.support.models.tiny_kinds import DEEPER
 
 TinyModel = Callable[..., Path]
 Prompt = tuple[int, ...]
@@ -78,7 +79,7 @@ def alone(
 
 @pytest.mark.parametrize("kind", ["qwen3", *rarely("llama", "glm4")])
 def test_greedy_answers_are_mlx_lms(tiny_model: TinyModel, kind: str) -> None:
-    folder = tiny_model(kind)
+    folder = tiny_model(kind, **DEEPER)
     driver = Driver(folder, speculation=lookup())
     request = driver.submit(PROMPT * 2, 100, FEW)
     driver.run()
@@ -152,7 +153,7 @@ def test_max_tokens_cuts_a_run_of_accepted_tokens(tiny_model: TinyModel, count: 
 def test_a_stop_token_ends_the_answer_wherever_it_stands_in_a_run(
     tiny_model: TinyModel, earliest: int
 ) -> None:
-    folder = tiny_model("qwen3")
+    folder = tiny_model("qwen3", **DEEPER)
     parameters = attrs.evolve(FEW, min_tokens=earliest)
     said = []
     for speculation in (None, lookup()):

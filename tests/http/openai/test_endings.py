@@ -50,7 +50,7 @@ async def test_each_of_several_choices_names_its_own(settings: Settings, shared:
     served = shared(settings)
     free = {"n": 3, "seed": 1, "temperature": 1}
     texts = [choice.message.content for choice in (await chat(served, **free)).choices]
-    stops = [texts[0][-3:], texts[1][-3:]]
+    stops = [texts[0][-6:], texts[1][-6:]]
     expected = {index: first_match(text, stops) for index, text in enumerate(texts)}
     assert len({expected[0], expected[1], None}) == 3
     whole = await chat(served, stop=stops, **free)

@@ -10,7 +10,7 @@ VOCABULARY = 2048
 _SIZES = {
     "hidden_size": 128,
     "num_hidden_layers": 4,
-    "intermediate_size": 384,
+    "intermediate_size": 128,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,
@@ -22,6 +22,12 @@ _SIZES = {
     "bos_token_id": None,
     "eos_token_id": 2,
 }
+
+_NARROW = {**_SIZES, "hidden_size": 64}
+"""Sizes of the kinds that most tests answer with: on the CPU MLX multiplies slowly."""
+
+DEEPER = {"num_hidden_layers": 4, "num_key_value_heads": 2}
+"""Changes that make a `qwen3` of four layers: its answers repeat less, and its cache has more arrays."""
 
 _GRANITE = {
     **_SIZES,
@@ -50,7 +56,7 @@ _LATENT = {
 }
 
 _DELTA = {
-    **_SIZES,
+    **_NARROW,
     "linear_num_value_heads": 4,
     "linear_num_key_heads": 2,
     "linear_key_head_dim": 32,
@@ -60,10 +66,16 @@ _DELTA = {
 }
 
 PLAIN: Mapping[str, Mapping[str, Any]] = {
-    "qwen3": {**_SIZES, "model_type": "qwen3", "architectures": ["Qwen3ForCausalLM"]},
-    "llama": {**_SIZES, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
+    "qwen3": {
+        **_NARROW,
+        "num_hidden_layers": 2,
+        "num_key_value_heads": 4,
+        "model_type": "qwen3",
+        "architectures": ["Qwen3ForCausalLM"],
+    },
+    "llama": {**_NARROW, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
     "gemma3": {
-        **_SIZES,
+        **_NARROW,
         "model_type": "gemma3_text",
         "architectures": ["Gemma3ForCausalLM"],
         "sliding_window": 32,
@@ -72,13 +84,13 @@ PLAIN: Mapping[str, Mapping[str, Any]] = {
         "rope_local_base_freq": 10000.0,
     },
     "glm4": {
-        **_SIZES,
+        **_NARROW,
         "model_type": "glm4",
         "architectures": ["Glm4ForCausalLM"],
         "attention_bias": True,
         "partial_rotary_factor": 0.5,
     },
-    "mistral": {**_SIZES, "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
+    "mistral": {**_NARROW, "model_type": "mistral", "architectures": ["MistralForCausalLM"]},
     "ministral": {
         **_SIZES,
         "model_type": "ministral3",
@@ -94,14 +106,15 @@ PLAIN: Mapping[str, Mapping[str, Any]] = {
     },
     "granite": {**_GRANITE, "model_type": "granite", "architectures": ["GraniteForCausalLM"]},
     "lfm2": {
-        **_SIZES,
+        **_NARROW,
+        "num_attention_heads": 2,  # it has no heads of another size than its width over their number
         "model_type": "lfm2",
         "architectures": ["Lfm2ForCausalLM"],
         "norm_eps": 1e-5,
         "conv_bias": False,
         "conv_L_cache": 3,
-        "block_dim": 128,
-        "block_ff_dim": 384,
+        "block_dim": 64,
+        "block_ff_dim": 128,
         "block_multiple_of": 64,
         "block_ffn_dim_multiplier": 1.0,
         "block_auto_adjust_ff_dim": False,

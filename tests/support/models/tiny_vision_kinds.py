@@ -15,7 +15,7 @@ _GEMMA = ("<start_of_image>", "<end_of_image>", "<image_soft_token>")
 _TEXT: Mapping[str, Any] = {
     "hidden_size": 128,
     "num_hidden_layers": 4,
-    "intermediate_size": 384,
+    "intermediate_size": 128,
     "num_attention_heads": 4,
     "num_key_value_heads": 2,
     "head_dim": 32,

@@ -197,7 +197,7 @@ def test_the_fingerprint_is_of_everything_that_matters(tiny_model: TinyModel, tm
     seen.add(fingerprint(copy, Settings(), model))
     weights = mx.load(str(copy / "model.safetensors"))
     assert isinstance(weights, dict)
-    name = "model.layers.2.mlp.up_proj.weight"
+    name = "model.layers.1.mlp.up_proj.weight"
     weights[name] = weights[name] * 1.001
     mx.save_safetensors(str(copy / "model.safetensors"), weights, metadata={"format": "mlx"})
     seen.add(fingerprint(copy, Settings(), model))

@@ -22,6 +22,7 @@ from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.schemas.events.events import PromptProgress
 from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded, prefilled_cache
+from greenroom.tests.support.models.tiny_kinds import DEEPER
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.texts.prompts import TURN_END, ask, cached_tokens, turn_ends, words
 
@@ -95,7 +96,7 @@ def mx_arrays(folder: Path) -> list[mx.array]:
 
 
 def test_slices_fit_into_what_is_allowed(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
+    folder = tiny_model("qwen3", **DEEPER)
     cache = PrefixCache(GENEROUS)
     cache.insert(KEY, PROMPT, prefilled_cache(folder, PROMPT), None)
     plain = caches.new_cache(loaded(folder)[0])
@@ -115,7 +116,7 @@ def test_slices_fit_into_what_is_allowed(tiny_model: TinyModel) -> None:
 def test_slices_grow_step_by_step(tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first slice is small, since its cost is unknown."""
     monkeypatch.setattr(prefix_reuse, "FIRST_SLICE_BYTES", 1)
-    driver = Driver(tiny_model("qwen3"), PrefillPolicy(idle_ms=1e9), PrefixCache(GENEROUS))
+    driver = Driver(tiny_model("qwen3", **DEEPER), PrefillPolicy(idle_ms=1e9), PrefixCache(GENEROUS))
     ask(driver, [*PROMPT, *words(40, 2)], 1)
     request = driver.submit([*PROMPT, *words(30, 3)], 1)
     slices: list[int] = []
@@ -127,7 +128,7 @@ def test_slices_grow_step_by_step(tiny_model: TinyModel, monkeypatch: pytest.Mon
 
 
 def test_what_is_being_restored_is_not_evicted(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
+    folder = tiny_model("qwen3", **DEEPER)
     cache = PrefixCache(GENEROUS)
     cache.insert(KEY, PROMPT, prefilled_cache(folder, PROMPT), None)
     other = [*PROMPT, *words(50, 4)]
