@@ -254,8 +254,7 @@ CAUSES: dict[str, tuple[Serve, Expected]] = {
 def _settings(cause: str, folder: Path) -> Settings:
     settings = Settings(models=(str(folder),), max_body_bytes=MEGABYTE, shutdown_timeout=60.0)
     if cause == "no memory":
-        weights = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-        return attrs.evolve(settings, memory_bytes=weights // 2)
+        return attrs.evolve(settings, memory_bytes=MEGABYTE)
     return settings
 
 
