@@ -304,8 +304,10 @@ def _header(text: bytes) -> Callable[[Path], None]:
 
 
 def _overlapping(shape: list[int]) -> bytes:
-    about = {"dtype": "F32", "data_offsets": [0, 2048]}
-    factors = {f"{Q}.lora_a": {**about, "shape": shape}, f"{Q}.lora_b": {**about, "shape": shape[::-1]}}
+    factors = {
+        f"{Q}.lora_a": {"dtype": "F32", "shape": shape, "data_offsets": [0, 1024]},
+        f"{Q}.lora_b": {"dtype": "F32", "shape": [4, 128], "data_offsets": [0, 2048]},
+    }
     return json.dumps(factors).encode()
 
 
@@ -364,8 +366,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "pickle-inside": (_raw(lambda _: b"\x80\x04cos\nsystem\n(S'touch pwned'\ntR."), WHOLE),
     "pickle": (_pickled, "there is no adapters.safetensors"),
-    "overlap": (_header(_overlapping([128, 4])), WHOLE),
-    "negative": (_header(_overlapping([-128, -4])), "does not have the bytes of its shape"),
+    "overlap": (_header(_overlapping([64, 4])), WHOLE),
+    "negative": (_header(_overlapping([-64, -4])), "does not have the bytes of its shape"),
     "huge-shape": (_header(_overlapping([1 << 62, 4])), "does not have the bytes of its shape"),
     "nested-header": (_header(b'{"x":' + b"[" * 100_000), WHOLE),
     "password": (_link("/etc/passwd"), WHOLE),
