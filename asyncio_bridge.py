@@ -1,8 +1,7 @@
 """Models for programs under asyncio: the system runs under Trio on a thread of its own (notes/embed.md).
 
     async with AsyncioBridge(Settings(models=("org/name",))) as bridge:
-        async for event in bridge.chat("Why is the sky blue?"):
-            ...
+        print(await bridge.run(chat, "Why is the sky blue?"))
 
 `bridge` is also an ASGI application, which FastAPI and Starlette mount: `app.mount("/llm", bridge)`.
 """
@@ -150,7 +149,10 @@ class AsyncioBridge:
     def chat(
         self, conversation: str | Sequence[Message], *, model: str = "default", **values: Unpack[Parameters]
     ) -> BridgedEvents:
-        """Return the events of the answer to a question or a conversation; see `generate`."""
+        """Return the events of the answer to a question or a conversation; see `generate`.
+
+        `run(chat, …)` returns its text, or raises what `Failed` holds.
+        """
         if isinstance(conversation, str):
             conversation = (Message("user", (TextPart(conversation),)),)
         return self.generate(ChatInput(tuple(conversation)), model=model, **values)
@@ -160,14 +162,16 @@ class AsyncioBridge:
     ) -> BridgedEvents:
         """Return the events of a request to a model of any kind; the request ends with their iteration.
 
-        It begins at once, and ends when the iterator is closed or dropped, or its task is cancelled.
+        It begins at once, and ends early when the iterator is closed or dropped, as by a loop that is left
+        or cancelled. A timeout of one `anext` loses nothing.
 
         Args:
             model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
             values: Generation parameters.
 
         Raises:
-            ProblemError: The bridge is closed. A wrong parameter is the last event, `Failed`.
+            ProblemError: The bridge is closed. All else is the last event, `Failed`: a wrong parameter, a
+                full queue (`queue_full`), a bridge that closes (`draining`).
         """
         return self._begin(lambda system: generate(system, asked, model=model, **values))
 
@@ -198,9 +202,8 @@ class AsyncioBridge:
 
         self._side.begin(crossing, called)
         try:
-            for result in await crossing.take():
-                return result
-            raise ProblemError(draining())
+            [result] = await crossing.take()
+            return result
         finally:
             crossing.cancel()
 
@@ -240,8 +243,6 @@ class AsyncioBridge:
                 for message in messages:
                     await send(message)
         except ProblemError as error:
-            if begun:
-                raise
             problem = error.problem
         finally:
             reading.cancel()
@@ -300,6 +301,9 @@ class _TrioSide:
                 await run(self)
         except Exception as error:
             failure = error
+        except BaseException:
+            failure = ProblemError(draining())
+            raise
         finally:
             crossing.end(failure)
 
@@ -453,7 +457,6 @@ class BridgedEvents:
         self._crossing = crossing
         self._events: deque[InferenceEvent] = deque()
         self._last: InferenceEvent | None = None
-        self._is_closed = False
 
     def __aiter__(self) -> Self:
         return self
@@ -464,20 +467,18 @@ class BridgedEvents:
                 for batch in await self._crossing.take():
                     self._events += batch
             except ProblemError as refused:
-                self._events.append(Failed(refused.problem))
+                if not isinstance(self._last, Finished | Failed):
+                    self._events.append(Failed(refused.problem))
             except asyncio.CancelledError:
-                self.close()
+                del self  # the traceback keeps this frame, and must not keep the request
                 raise
         if not self._events:
-            if self._is_closed or self._last is None or isinstance(self._last, Finished | Failed):
-                raise StopAsyncIteration
-            self._events.append(Failed(draining()))  # the system has closed before
+            raise StopAsyncIteration
         self._last = self._events.popleft()
         return self._last
 
     def close(self) -> None:
         """End the request; its model stops at the next step."""
-        self._is_closed = True
         self._crossing.cancel()
 
     async def __aenter__(self) -> Self:

@@ -122,7 +122,7 @@ class System:
         """
         reserve = min(5.0, self.seconds_to_end * 0.25)
         with contextlib.suppress(ActorStopped):
-            with trio.move_on_after(self.remaining() - reserve):
+            with trio.move_on_after(max(0.0, self.remaining() - reserve)):
                 await self._drained()
                 return
             self._actor.fail_all()

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 from fastapi.responses import StreamingResponse
 
-from greenroom.api import Settings, TextDelta
+from greenroom.api import Failed, ProblemError, Settings, TextDelta
 from greenroom.asyncio_bridge import AsyncioBridge
 
 bridge = AsyncioBridge(Settings())
@@ -26,8 +26,11 @@ app.mount("/llm", bridge)
 async def hello(name: str) -> StreamingResponse:
     async def words() -> AsyncIterator[str]:
         async for event in bridge.chat(f"Hello, I am {name}!", max_tokens=50):
-            if isinstance(event, TextDelta):
-                yield event.text
+            match event:
+                case TextDelta(text):
+                    yield text
+                case Failed(problem):
+                    raise ProblemError(problem)  # the answer is cut off
 
     return StreamingResponse(words(), media_type="text/plain")
 

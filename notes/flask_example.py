@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from flask import Flask, Response
 from werkzeug.serving import make_server
 
-from greenroom.api import InferenceEvent, Settings, TextDelta
+from greenroom.api import Failed, InferenceEvent, ProblemError, Settings, TextDelta
 from greenroom.asyncio_bridge import AsyncioBridge, BridgedEvents
 
 T = TypeVar("T")
@@ -35,8 +35,11 @@ def hello(name: str) -> Response:
         events = on_loop(begin(f"Hello, I am {name}!"))
         try:
             while event := on_loop(next_of(events)):
-                if isinstance(event, TextDelta):
-                    yield event.text
+                match event:
+                    case TextDelta(text):
+                        yield text
+                    case Failed(problem):
+                        raise ProblemError(problem)  # the answer is cut off
         finally:
             events.close()  # the client may have left
 

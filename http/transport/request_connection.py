@@ -48,11 +48,11 @@ class RequestConnection(TrioASGIHTTPConnection):
         if isinstance(request.body, FlowControlledBody):
             request.body.ask = self.scope["state"].get(ASK_FOR_BODY)
         try:
-            await super().handle_request(nursery, request, self._marking(send))
+            await super().handle_request(nursery, request, self._marking(request, send))
         except AnswerCutError:
             nursery.cancel_scope.cancel("the answer was cut off")
 
-    def _marking(self, send: ASGISendCallable) -> ASGISendCallable:
+    def _marking(self, request: Request, send: ASGISendCallable) -> ASGISendCallable:
         """Return a function that sends an event, and marks the request as answered with the last one.
 
         It is no coroutine function, because it runs once per token.
@@ -63,6 +63,8 @@ class RequestConnection(TrioASGIHTTPConnection):
             # A client may leave as soon as it has the end, before the send returns.
             if not event.get("more_body") and event["type"] == "http.response.body":
                 state[ANSWERED] = True
+                if isinstance(request.body, FlowControlledBody):
+                    request.body.discard()
             return send(event)
 
         return send_marked
@@ -82,6 +84,8 @@ class RequestConnection(TrioASGIHTTPConnection):
             if event["type"] == "http.request":
                 received += len(event["body"])
                 if paced is not None:
+                    if paced.is_unwanted:
+                        event["body"] = b""
                     paced.expect(len(event["body"]))
                 if received >= TURN_BYTES:
                     received = 0
@@ -113,9 +117,11 @@ class FlowControlledBody(TrioBody):
 
     Attributes:
         ask: Function that asks a waiting client for its body, before the first read; None for none.
+        is_unwanted: True once the request is answered: what still comes is dropped.
     """
 
     ask: Callable[[], Awaitable[None]] | None = None
+    is_unwanted = False
 
     def __init__(self, expected_content_length: int | None, max_content_length: int | None) -> None:
         super().__init__(None, None)
@@ -135,6 +141,12 @@ class FlowControlledBody(TrioBody):
 
     def expect(self, size: int) -> None:
         self._held += size
+
+    def discard(self) -> None:
+        """Drop what is unread, and make room for the rest."""
+        self.clear()
+        self.is_unwanted, self._held = True, 0
+        self._taken.set()
 
     async def wait_for_room(self) -> None:
         """Wait until the unread bytes are within the limit."""

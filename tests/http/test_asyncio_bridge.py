@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import socket
@@ -18,6 +19,7 @@ import ollama
 import openai
 import pytest
 import structlog
+import trio
 import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -27,9 +29,11 @@ from greenroom.api import (
     Finished,
     InferenceEvent,
     ProblemError,
+    QueueStatus,
     Settings,
     System,
     TextDelta,
+    chat,
     converse,
 )
 from greenroom.asyncio_bridge import AsyncioBridge
@@ -78,6 +82,8 @@ def test_official_clients_reach_a_bridge_in_fastapi() -> None:
             assert [part.done for part in parts][-1] is True
         with httpx2.Client(base_url=address, timeout=600) as http:
             assert http.get("/hello/Ada").text
+            with pytest.raises(httpx2.RemoteProtocolError):
+                http.get(f"/hello/{'Ada' * 15_000}")  # too long for the model
             assert http.get("/llm/v1/models", headers={"host": "evil.example"}).status_code == 403
             assert "text/html" in http.get("/llm/", headers={"accept": "text/html"}).headers["content-type"]
 
@@ -122,7 +128,7 @@ def test_a_project_like_djangos_leaves_the_lifespan_and_a_prefix_to_the_bridge()
 
     async def django(scope: Any, _receive: Any, send: Any) -> None:
         assert scope["type"] == "http"  # as Django, which knows no lifespan
-        said = _text([event async for event in names["bridge"].chat("Hello!", max_tokens=5)])
+        said: str = await names["bridge"].run(chat, "Hello!", max_tokens=5)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": said.encode()})
 
@@ -158,8 +164,7 @@ def test_a_request_ends_with_its_reader_however_that_leaves() -> None:
             begun, conversed = threading.Event(), threading.Event()
             reading = asyncio.create_task(_read_all(bridge, begun))
             await asyncio.to_thread(begun.wait, 300)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(reading, 0.01)
+            reading.cancel()  # and nobody asks for its result, which holds its frames
             await asyncio.to_thread(wait_until, lambda: len(ended(logs)) == 2)
             task = asyncio.create_task(bridge.run(_converse, conversed))
             await asyncio.to_thread(conversed.wait, 300)
@@ -193,6 +198,61 @@ def test_a_reader_that_waits_holds_nobody_up_and_misses_nothing() -> None:
     assert len(late) < 500
 
 
+def test_a_timeout_of_one_event_loses_none_and_keeps_the_request() -> None:
+    async def main() -> str:
+        faults, events = Faults(gate=threading.Event()), list[InferenceEvent]()
+        async with AsyncioBridge(QUICK, engines=ScriptedEngines(QUICK, ["It is blue."], faults)) as bridge:
+            waiting = bridge.chat("Hello!")
+            while not (events and isinstance(events[-1], Finished)):
+                try:
+                    events.append(await asyncio.wait_for(anext(waiting), 0.01))
+                except TimeoutError:
+                    assert faults.gate is not None
+                    faults.gate.set()
+        return _text(events)
+
+    assert asyncio.run(main()) == "It is blue."
+
+
+def test_a_bridge_that_closes_fails_what_runs_and_has_said_nothing_yet() -> None:
+    settings = Settings(shutdown_timeout=0.0)
+    said = json.dumps({"model": "default", "messages": SAID, "stream": True}).encode()
+    sent: list[Any] = []
+
+    async def main() -> None:
+        answers, parts = asyncio.Event(), [{"type": "http.request", "body": said}]
+
+        async def receive() -> Any:
+            if not parts:
+                await asyncio.Event().wait()
+            return parts.pop()
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            answers.set()
+
+        async with AsyncioBridge(settings, engines=endless(settings)) as bridge:
+            head = *SCOPE["headers"][:2], (b"content-length", b"%d" % len(said))
+            answering = asyncio.create_task(bridge({**SCOPE, "headers": head}, receive, send))
+            await answers.wait()
+            silent = bridge.chat("Hello!", max_tokens=50_000)
+            waiting = asyncio.create_task(bridge.run(_sleep))
+            await asyncio.sleep(0)
+        [*_, last] = [event async for event in silent]
+        assert isinstance(last, Failed)
+        assert last.problem.code == "draining"
+        with pytest.raises(ProblemError, match="shutting down"):
+            await waiting
+        await answering  # without an error, and without an end
+
+    asyncio.run(main())
+    assert (sent[0]["status"], sent[-1].get("more_body")) == (200, True)
+
+
+async def _sleep(_system: System) -> None:
+    await trio.sleep_forever()
+
+
 def _text(events: list[InferenceEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -201,7 +261,7 @@ def test_failures_come_as_values_and_a_closed_bridge_says_so() -> None:
     async def main() -> None:
         with pytest.raises(ValueError, match="/nowhere"):
             await AsyncioBridge(Settings(models=("/nowhere",))).__aenter__()
-        settings = Settings(shutdown_timeout=2.0)
+        settings = Settings(shutdown_timeout=2.0, max_batch=1, max_queue=1)
         bridge = AsyncioBridge(settings, engines=endless(settings))
         with pytest.raises(ProblemError, match="not begun its lifespan"):
             bridge.chat("Hello!")
@@ -215,6 +275,10 @@ def test_failures_come_as_values_and_a_closed_bridge_says_so() -> None:
                 await bridge.run(_fail)
             unread = bridge.chat("Hello!", max_tokens=50_000)
             await anext(unread)
+            waiting = bridge.chat("Hello!")
+            assert isinstance(await anext(waiting), QueueStatus)
+            with pytest.raises(ProblemError, match="already waiting"):
+                await bridge.run(chat, "Hello!")
         *_, last = [event async for event in unread]
         assert isinstance(last, Failed)
         async with bridge:
@@ -223,7 +287,7 @@ def test_failures_come_as_values_and_a_closed_bridge_says_so() -> None:
     asyncio.run(main())
 
 
-SCOPE = {
+SCOPE: dict[str, Any] = {
     "type": "http",
     "method": "POST",
     "scheme": "http",

@@ -21,6 +21,7 @@ from quart_trio import QuartTrio
 from greenroom.api import create_app, open_system
 from greenroom.http.asgi import make_app
 from greenroom.notes.mounting_example import serve
+from greenroom.schemas.settings.setting_groups import MEGABYTE
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.guarded_forms import GUARDED, REFUSED, refusals
 from greenroom.tests.support.servers.server_processes import run_greenroom
@@ -140,6 +141,28 @@ async def test_any_server_under_trio_serves_the_application_and_owns_its_lifespa
     await make_app(Settings(models=("/nowhere",)))({"type": "lifespan"}, failed.receive, failed.send)
     assert failed.sent[0]["type"] == "lifespan.startup.failed"
     assert "/nowhere" in failed.sent[0]["message"]
+
+
+async def test_a_refused_upload_is_answered_once_its_client_has_sent_it() -> None:
+    settings = attrs.evolve(GUARDED, max_body_bytes=4 * MEGABYTE)
+    head = (b"host", b"localhost"), (b"content-type", b"application/json")
+    scope = {"type": "http", "method": "POST", "path": "/v1/chat/completions", "headers": head}
+    rest = {"scheme": "http", "query_string": b"", "http_version": "1.1", "server": ("127.0.0.1", 80)}
+    parts = [{"type": "http.request", "body": b" " * 65_536, "more_body": left > 0} for left in range(32)]
+    sent: list[tuple[Any, int]] = []
+
+    async def receive() -> dict[str, Any]:
+        await trio.lowlevel.checkpoint()
+        return parts.pop() if parts else await trio.sleep_forever()
+
+    async def send(message: dict[str, Any]) -> None:
+        await trio.lowlevel.checkpoint()
+        sent.append((message.get("status"), len(parts)))
+
+    async with open_system(settings) as system:
+        app: Any = create_app(system, settings)
+        await app({**scope, **rest}, receive, send)
+    assert (sent[0][0], sent[-1][1]) == (401, 0)  # nothing of the body is left at the end
 
 
 class RawAnswer:
