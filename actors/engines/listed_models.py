@@ -183,7 +183,7 @@ class ModelList:
                 with named_failures(folder, model):
                     check_weight_files(folder, checked=False)
             size = load_size(folder, record, settings, draft_folder(settings), checked=False)
-            if settings.hosts and (ranks := settings.of_model(model).ranks) is not None:
+            if settings.hosts and (ranks := settings.of_model(model).ranks or 1) > 1:
                 from greenroom.engine.ranks.placement import size_here
                 from greenroom.schemas.settings.hosts import place_ranks, read_hosts
 

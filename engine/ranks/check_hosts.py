@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,9 +11,10 @@ import attrs
 
 from greenroom.engine.catalog.model_files import read_optional, text_config
 from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
-from greenroom.engine.ranks.host_commands import finish_question, start_question
+from greenroom.engine.ranks.host_commands import checked_answer, end_question, finish_question, start_question
 from greenroom.engine.ranks.placement import plan_placement
-from greenroom.engine.ranks.survey import HostReport, ask_reports
+from greenroom.engine.ranks.survey import HostReport, ask_reports, rooms_of
+from greenroom.engine.resources.device_memory import default_memory
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.hosts import Host
@@ -22,6 +24,7 @@ _RDMA_MACOS = (26, 2)
 """First macOS with RDMA over Thunderbolt 5. Source: MLX's documentation, "Distributed Communication"."""
 _ALONE = 20.0  # Tokens per second of the example
 _PROMPT = 1_000
+_LINK_SECONDS = 60.0  # Time for the measurement of a link
 
 
 HostFinding = tuple[str, str, bool]
@@ -137,25 +140,22 @@ def _check_links(
 def measure_link(first: Host, second: Host) -> LinkFigures:
     """Measure a TCP connection from one host to another. Raises ValueError: they do not connect."""
     listening = start_question(second, {"ask": "listen", "ip": second.ips[0]})
+    overdue = threading.Timer(_LINK_SECONDS, listening.kill)
+    overdue.start()
     try:
         assert listening.stdout is not None
         told = listening.stdout.readline()
         if not told:
             finish_question(second, listening, 5.0)  # tells why
-        port = json.loads(told)["port"]
+        port = checked_answer(second, json.loads(told))["port"]
         question = {"ask": "connect", "ip": first.ips[0], "to": second.ips[0], "port": port}
-        measured = finish_question(first, start_question(first, question), 60.0)
-    except (KeyError, ValueError) as error:
-        raise ValueError(f"no link to {second.ips[0]}: {error}") from None
+        measured = finish_question(first, start_question(first, question), _LINK_SECONDS)
+        return LinkFigures(float(measured["latency"]), float(measured["bandwidth"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"no link from {first.ips[0]} to {second.ips[0]}: {error}") from None
     finally:
-        listening.kill()
-        listening.wait()
-        for pipe in (listening.stdin, listening.stdout, listening.stderr):
-            if pipe is not None:
-                pipe.close()
-    if "error" in measured:
-        raise ValueError(f"no link from {first.ips[0]} to {second.ips[0]}: {measured['error']}")
-    return LinkFigures(measured["latency"], measured["bandwidth"])
+        overdue.cancel()
+        end_question(listening)
 
 
 def possible_transport(one: HostReport, first: Host, other: HostReport, second: Host) -> str:
@@ -204,8 +204,7 @@ def expectation(ranks: int, link: LinkFigures, hop_bytes: int) -> str:
 def _check_split(
     hosts: Sequence[Host], reports: dict[str, HostReport], model: CheckedModel, settings: Settings
 ) -> HostFinding:
-    rooms = {host.ssh: host.memory_bytes or reports[host.ssh].memory_bytes for host in hosts}
-    rooms |= {host.ssh: settings.memory_bytes for host in hosts if host.is_here and settings.memory_bytes}
+    rooms = rooms_of(hosts, reports, settings.memory_bytes or default_memory())
     try:
         stages = plan_placement(model.folder, model.record, settings, hosts, rooms, model.name)
     except ProblemError as error:

@@ -9,20 +9,24 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from greenroom.schemas.settings.hosts import Host
 
 SSH = (
     "ssh",
-    "-T",
+    *("-T", "-a", "-x"),
     *("-o", "BatchMode=yes"),
     *("-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=1"),
     *("-o", "ServerAliveCountMax=4"),
+    *("-o", "ControlMaster=no"),
+    *("-o", "ControlPath=none"),
+    *("-o", "ClearAllForwardings=yes"),
 )
-"""ssh without questions, which ends some 5 s after its link is cut. Without a terminal, standard input is a
-clean pipe, whose end tells the far process that this one is gone."""
+"""ssh without questions, which ends some 5 s after its link is cut, and lends no connection, key or port of
+this machine. Without a terminal, standard input is a clean pipe, whose end tells the far process that this
+one is gone."""
 
 PROBE = "greenroom.engine.ranks.probe_host"
 
@@ -68,17 +72,33 @@ def finish_question(host: Host, process: subprocess.Popen[bytes], seconds: float
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
-        raise ValueError(f"host {host.ssh} did not answer within {seconds:g} s") from None
+        raise ValueError(f"host {host.ssh} did not answer in time") from None
     finally:
-        process.kill()
-        process.wait()
+        end_question(process)
     lines = out.decode(errors="replace").splitlines()
     try:
-        return cast("dict[str, Any]", json.loads(lines[-1]))
+        answer = json.loads(lines[-1])
     except (IndexError, ValueError):
         raise ValueError(
             f"host {host.ssh}: {_why(host, process.returncode, err.decode(errors='replace'))}"
         ) from None
+    return checked_answer(host, answer)
+
+
+def checked_answer(host: Host, answer: Any) -> dict[str, Any]:
+    """Return an answer. Raises ValueError: it tells an error."""
+    if not isinstance(answer, dict) or "error" in answer:
+        told = answer["error"] if isinstance(answer, dict) else answer
+        raise ValueError(f"host {host.ssh}: {str(told)[:300]}")
+    return answer
+
+
+def end_question(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            pipe.close()
 
 
 def _why(host: Host, status: int, said: str) -> str:

@@ -20,7 +20,8 @@ import msgspec
 
 _PACKAGE = "greenroom.schemas."
 _LENGTH = struct.Struct(">I")
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 64 << 20
+_INTEGERS = range(-(1 << 63), 1 << 64)  # Those of MessagePack
 
 Message = tuple[Any, ...]
 """A message: its kind, then its values."""
@@ -38,8 +39,7 @@ class FrameReader:
         messages: list[Message] = []
         while len(self._buffer) >= _LENGTH.size:
             (length,) = _LENGTH.unpack_from(self._buffer)
-            if length > _MOST_BYTES:
-                raise ValueError("a rank has written something else than messages")
+            _check_length(length)
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break
@@ -48,8 +48,15 @@ class FrameReader:
         return messages
 
 
+def _check_length(length: int) -> None:
+    if length > _MOST_BYTES:
+        raise ValueError(f"a message of {length:,} bytes is too long for ranks")
+
+
 def frame(message: Message) -> bytes:
+    """Return a message as bytes. Raises TypeError, ValueError or RecursionError: it cannot be sent."""
     data = msgspec.msgpack.encode(_encode(message))
+    _check_length(len(data))
     return _LENGTH.pack(len(data)) + data
 
 
@@ -59,6 +66,7 @@ def read_message(stream: BinaryIO) -> Message | None:
     if len(head) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(head)
+    _check_length(length)
     data = stream.read(length)
     return None if len(data) < length else tuple(_decode(msgspec.msgpack.decode(data)))
 
@@ -67,6 +75,8 @@ def _encode(value: Any) -> Any:
     match value:
         case Enum():
             return {"enum": _name(type(value)), "value": value.value}
+        case int() if value not in _INTEGERS:
+            return {"int": str(value)}
         case None | bool() | int() | float() | str() | bytes():
             return value
         case tuple():
@@ -92,6 +102,8 @@ def _decode(value: Any) -> Any:
             return [_decode(each) for each in value]
         case {"tuple": list(parts)}:
             return tuple(_decode(each) for each in parts)
+        case {"int": str(digits)}:
+            return int(digits)
         case {"path": str(text)}:
             return Path(text)
         case {"set": list(parts)}:

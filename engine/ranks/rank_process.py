@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import attrs
 
 from greenroom.engine.ranks.messages import Message, frame, read_message
+from greenroom.schemas.settings.hosts import THIS_HOST
 
 if TYPE_CHECKING:
     from greenroom.engine.adapters.adapter import Adapter
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 0.5
 _SNAPSHOT_SECONDS = 0.25
 _POLL_SECONDS = 0.01  # between looks for a prompt that another thread prepares
-_LINK_SECONDS = 15.0  # Time without a sign of life of a parent on another machine
+_LINK_SECONDS = 15  # Time without a sign of life of a parent on another machine
 _PR_SET_PDEATHSIG = 1
 
 
@@ -85,7 +86,7 @@ def main() -> None:
         return
     heard = Heard(time.monotonic())
     threading.Thread(target=_read_commands, args=(given, commands, heard), daemon=True).start()
-    if "host" in start[1]:
+    if start[1].get("host", THIS_HOST.ssh) != THIS_HOST.ssh:
         threading.Thread(target=_end_without_link, args=(heard,), daemon=True).start()
     threading.Thread(target=reports.beat_forever, daemon=True).start()
     from greenroom.schemas.problems import ProblemError
@@ -109,17 +110,25 @@ class Heard:
 
 
 def _read_commands(given: BinaryIO, commands: SimpleQueue[Message], heard: Heard) -> None:
-    while (command := read_message(given)) is not None:
-        heard.at = time.monotonic()
-        if command != ("alive",):
-            commands.put(command)
-    os._exit(0)  # the parent has closed it or is gone
+    try:
+        while (command := read_message(given)) is not None:
+            heard.at = time.monotonic()
+            if command != ("alive",):
+                commands.put(command)
+    finally:
+        os._exit(0)  # the parent has closed it, is gone, or says what nobody understands
 
 
 def _end_without_link(heard: Heard) -> None:
-    """End the process once its parent, on another machine, has long been silent: a cut link ends no input."""
-    while time.monotonic() - heard.at < _LINK_SECONDS:
+    """End the process once its parent, on another machine, has long been silent: a cut link ends no input.
+
+    It counts seconds of its own: while a library holds the interpreter, nobody hears the parent.
+    """
+    silent = 0
+    while silent < _LINK_SECONDS:
+        before = heard.at
         time.sleep(1.0)
+        silent = silent + 1 if heard.at == before else 0
     os._exit(1)
 
 
@@ -128,12 +137,16 @@ class Rank:
 
     Args:
         start: `rank`, `hosts` (addresses by rank, in the form of `MLX_HOSTFILE`), `backend`, `model` (its
-            name), `folder`, `settings`, `record` and `split` (layers by rank; None for an even split).
+            name), `folder`, `settings`, `record`, `split` (layers by rank; None for an even split), and the
+            operator's texts `template` and `system_prompt`. With `hosts`: also `host`, its name;
+            `memory_bytes`, the most that it may take there; `agreement` and `files`.
     """
 
     def __init__(self, start: dict[str, Any], commands: SimpleQueue[Message], reports: Reports) -> None:
         self._start, self._commands, self._reports = start, commands, reports
         self._folder, self._settings = Path(start["folder"]), start["settings"]
+        if (limit := start.get("memory_bytes")) is not None:
+            self._settings = attrs.evolve(self._settings, memory_bytes=limit)
 
     def run(self) -> None:
         from greenroom.engine.loading.devices import use_device
@@ -146,6 +159,7 @@ class Rank:
         import_text_libraries()
         use_device(self._settings)
         self._reports.put("joining")
+        self._commands.get()  # ("join",), once none imports: MLX holds the interpreter until all have joined
         link = self._join()
         self._reports.put("loading")
         if link.rank:
@@ -222,7 +236,6 @@ class Rank:
 
     def _lead(self, link: Link) -> None:
         from greenroom.engine.adapters.adapter import make_adapter
-        from greenroom.engine.catalog.operator_texts import chat_template_of, system_prompt_of
         from greenroom.engine.ranks.replay import Leader
         from greenroom.engine.resources.memory_account import MemoryAccount
         from greenroom.engine.resources.residence import ModelLoad
@@ -230,9 +243,9 @@ class Rank:
         from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 
         name, record, settings = self._start["model"], self._start["record"], self._settings
-        template = chat_template_of(name, settings)
+        template = self._start["template"]
         tokenizer = load_tokenizer(self._folder, settings.trust_remote_code, name, template)
-        adapter = make_adapter(record, tokenizer, settings, system_prompt_of(name, settings))
+        adapter = make_adapter(record, tokenizer, settings, self._start["system_prompt"])
         leaders: list[Leader] = []
         account = MemoryAccount(settings.memory_bytes)
 
@@ -268,7 +281,7 @@ class LeadingLoop:
         self._reported = 0.0
 
     def run(self) -> None:
-        from greenroom.schemas.events.events import Finished
+        from greenroom.schemas.events.events import Failed, Finished
 
         engine = self._engine
         while True:
@@ -281,7 +294,7 @@ class LeadingLoop:
                 events = engine.step()
                 self._reports.advance()
                 due = time.monotonic() - self._reported > _SNAPSHOT_SECONDS
-                ended = any(isinstance(event, Finished) for _, event in events)
+                ended = any(isinstance(event, Failed | Finished) for _, event in events)
                 if events or due:
                     self._report(events, with_figures=due or ended)
 
@@ -295,6 +308,7 @@ class LeadingLoop:
             except Empty:
                 if not self._preparing:
                     self._engine.work_idly()
+                    self._report([], with_figures=True)
                 self._reports.advance()
         while not self._commands.empty():
             yield self._commands.get()
@@ -331,7 +345,7 @@ class LeadingLoop:
                 if request.id in self._cancelled:  # its first step ends it as any other
                     self._engine.cancel(request.id)
             except ProblemError as error:
-                self._report([(request.id, Failed(error.problem))], with_figures=False)
+                self._report([(request.id, Failed(error.problem))], with_figures=True)
             self._cancelled.discard(request.id)
 
     def _report(self, events: list[Any], *, with_figures: bool) -> None:

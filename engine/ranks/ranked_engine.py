@@ -8,11 +8,12 @@ import select
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import attrs
 
 from greenroom.engine.catalog.kind_detection import vlm_text_module
+from greenroom.engine.catalog.operator_texts import chat_template_of, system_prompt_of
 from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
 from greenroom.engine.ranks.placement import RankPlace, local_places
@@ -35,7 +36,7 @@ SILENT_SECONDS = (
 
 _IMPORT_SECONDS = 60.0  # The same while a rank imports libraries, which may hold its interpreter
 
-_JOIN_SECONDS = 30.0  # Time for all ranks to find each other and to read what the weights are
+_JOIN_SECONDS = 30.0  # Time for all ranks to find each other, unheard, and to read what the weights are
 
 _READ_SECONDS = 4.0  # Time without progress while weights are read
 
@@ -117,9 +118,11 @@ class RankChild:
                     self.stage, self.progressed = stage, now
                 case "sized", int(nbytes), int(layers):
                     self.sized, self.layers, self.progressed = nbytes, layers, now
-                case _:
+                case ("refused" | "failed" | "events") as kind, *_ if kind != "events" or self.rank == 0:
                     others.append(message)
                     self.progressed = now
+                case _:
+                    raise ValueError("a rank has sent something else than its messages")
         return others
 
     def end_of_process(self) -> str:
@@ -140,7 +143,7 @@ class RankGroup:
 
     def __init__(self, model: str, places: Sequence[RankPlace], start: dict[str, Any]) -> None:
         self._model = model
-        self._ended, self._greeted = False, 0.0
+        self._ended, self._joined, self._greeted = False, False, 0.0
         self.children: list[RankChild] = []
         try:
             for rank, place in enumerate(places):
@@ -171,18 +174,23 @@ class RankGroup:
         True if there is work, so that some rank must progress.
         """
         self._greet()
-        outputs = {child.output: child for child in self.children}
-        unsent = {child.input: child for child in self.children if child.unsent}
-        ready, writable, _ = select.select(list(outputs), list(unsent), [], seconds)
-        for pipe in writable:
-            unsent[pipe].send_more()
+        outputs = {child.output.fileno(): child for child in self.children}
+        unsent = {child.input.fileno(): child for child in self.children if child.unsent}
+        poll = select.poll()
+        for pipe in outputs:
+            poll.register(pipe, select.POLLIN)
+        for pipe in unsent:
+            poll.register(pipe, select.POLLOUT)
         messages: list[Message] = []
-        for output in ready:
-            child = outputs[output]
-            found = child.read()
-            if found is None:
-                self._lose(child, child.end_of_process())
-            messages += found or ()
+        for pipe, _ in poll.poll(1000 * seconds):
+            if pipe in unsent:
+                unsent[pipe].send_more()
+            else:
+                messages += self._read(outputs[pipe])
+        if not self._joined and all(child.stage == "joining" for child in self.children):
+            self._joined = True
+            for child in self.children:
+                child.put("join")
         for message in messages:
             match message:
                 case "failed", str(text):
@@ -192,6 +200,15 @@ class RankGroup:
                     raise ProblemError(problem)
         self._check_silence(working)
         return messages
+
+    def _read(self, child: RankChild) -> list[Message]:
+        try:
+            found = child.read()
+        except Exception:  # whatever a process on another machine can write
+            self._lose(child, "has sent no valid messages")
+        if found is None:
+            self._lose(child, child.end_of_process())
+        return found
 
     def begin_work(self) -> None:
         """Count the time without progress from now on."""
@@ -232,7 +249,8 @@ class RankGroup:
     def _check_silence(self, working: bool) -> None:
         now = time.monotonic()
         for child in self.children:
-            limit = _IMPORT_SECONDS if child.stage == "importing" else SILENT_SECONDS
+            limits = {"importing": _IMPORT_SECONDS, "joining": _JOIN_SECONDS}
+            limit = limits.get(child.stage, SILENT_SECONDS)
             if now - child.heard > limit:
                 self._lose(child, f"has been silent for {limit:.0f} s")
         if any(child.stage == "importing" for child in self.children):
@@ -243,7 +261,7 @@ class RankGroup:
         if working and now - max(child.progressed for child in self.children) > limit:
             self._lose(None, f"have made no progress for {limit:.0f} s; the link between them may be cut")
 
-    def _lose(self, child: RankChild | None, what: str) -> None:
+    def _lose(self, child: RankChild | None, what: str) -> NoReturn:
         killed = [each for each in self.children if (each.process.poll() or 0) < 0]
         if child is None and killed:  # the others only noticed it first
             child, what = killed[0], killed[0].end_of_process()
@@ -279,11 +297,14 @@ class RankedEngine:
             raise invalid("LoRA adapters do not work with a model over several ranks.", "adapter")
         if prepared.images:
             raise invalid("Images do not work with a model over several ranks.", "messages")
+        try:
+            # A grammar's matcher cannot be sent, so that rank 0 prepares such a request again.
+            self.group.leader.put("submit", request, prepared if prepared.matcher is None else None)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise invalid("The request cannot be sent to the ranks of its model.") from error
         if not self._open:
             self.group.begin_work()
         self._open[request.id] = prepared.choices
-        # A grammar's matcher cannot be sent, so that rank 0 prepares such a request again.
-        self.group.leader.put("submit", request, prepared if prepared.matcher is None else None)
 
     def cancel(self, request_id: str) -> None:
         if request_id in self._open:
@@ -306,10 +327,14 @@ class RankedEngine:
         self._receive(0.0)
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Ignore the callback: the prefix caches of ranks have memory of their own."""
+        """Set the function to call, on any thread, when another model needs the memory of cached prefixes."""
+        self._share.on_eviction_request = call
 
     def release_memory(self) -> None:
-        """Do nothing, likewise."""
+        """Evict all cached prefixes if another model has requested memory; later figures tell that."""
+        if self._share.eviction_request:
+            self._share.eviction_request = 0
+            self.release_caches()
 
     def release_caches(self) -> None:
         self.group.leader.put("release_caches")
@@ -324,8 +349,13 @@ class RankedEngine:
         for message in self.group.wait(seconds, working=bool(self._open)):
             match message:
                 case "events", list(events), figures:
-                    self._events += events
-                    for request_id, event in events:
+                    known = [
+                        (name, event)
+                        for name, event in events
+                        if name in self._open and isinstance(event, InferenceEvent)
+                    ]
+                    self._events += known
+                    for request_id, event in known:
                         self._count(request_id, event)
                     if isinstance(figures, EngineSnapshot):
                         self._record(figures)
@@ -341,7 +371,8 @@ class RankedEngine:
         of_leader, group = figures.memory, self.group
         share = sum(each.layers for each in group.children if each.place.is_local) / group.leader.layers
         running, cached = (round(each * share) for each in (of_leader.running, of_leader.cached))
-        self._share.charge_running(running)
+        if not self._share.charge_running(running):  # they have it, so others' cached prefixes give way
+            self._share.request_eviction(running, 0.0)
         self._share.charge_cached(cached)
         memory = attrs.evolve(of_leader, weights=self._share.weights, running=running, cached=cached)
         self._figures = attrs.evolve(figures, memory=memory, ranks=self.group.figures())
@@ -387,6 +418,9 @@ def start_ranks(load: ModelLoad, model: str, places: Sequence[RankPlace]) -> Ran
         "settings": attrs.evolve(load.settings, api_key=None, mcp=(), remotes=()),
         "record": load.record,
         "split": None,
+        # Other machines have no such files.
+        "template": chat_template_of(model, load.settings),
+        "system_prompt": system_prompt_of(model, load.settings),
     }
     return RankGroup(model, places, start)
 
@@ -426,17 +460,17 @@ def load_ranks(group: RankGroup, load: ModelLoad, share: Share) -> None:
             charge_weights(load.account, share, load.folder.name, here)
             charged = True
             for child in group.children:
-                child.put("load", _kv_bytes(group, share.available()))
+                child.put("load", _kv_bytes(group, share.capacity()))
         load.progress(min(child.loaded for child in group.children))
 
 
-def _kv_bytes(group: RankGroup, available: int | None) -> int | None:
+def _kv_bytes(group: RankGroup, capacity: int | None) -> int | None:
     """Return the most bytes of the KV caches of all ranks, of which each host has the share of its layers.
 
     Args:
-        available: Bytes for those on this machine; None for no limit.
+        capacity: Bytes for those on this machine; None for no limit.
     """
-    rooms = {THIS_HOST.ssh: available}
+    rooms = {THIS_HOST.ssh: capacity}
     for child in group.children:
         if not child.place.is_local and (room := child.place.room) is not None:
             rooms[child.place.host] = (rooms.get(child.place.host) or 0) + room

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,13 @@ import msgspec
 
 from greenroom.engine.ranks import probe_host
 from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
-from greenroom.engine.ranks.host_commands import command_on, finish_question, portable_path, start_question
+from greenroom.engine.ranks.host_commands import (
+    command_on,
+    end_question,
+    finish_question,
+    portable_path,
+    start_question,
+)
 from greenroom.engine.ranks.placement import RANK, RankPlace, plan_placement
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -20,6 +28,8 @@ from greenroom.schemas.settings.hosts import Host
 from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
+
+_ANSWER_SECONDS = 30.0  # Time for the answers of all hosts together
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -42,30 +52,46 @@ def ask_reports(
 ) -> dict[str, HostReport | str]:
     """Return the reports of hosts by name, or sentences why they cannot tell. All are asked at once."""
     counts = Counter(host.ssh for host in hosts)
-    started: dict[str, Any] = {}
+    started: dict[Host, subprocess.Popen[bytes]] = {}
     reports: dict[str, HostReport | str] = {}
-    for host in sorted({*hosts}, key=lambda host: host.is_here):  # the others work while this machine does
-        question = {
-            "ask": "report",
-            "folder": portable_path(folder) if folder else "",
-            "model": model,
-            "files": [*files],
-            "ips": host.ips,
-            "ports": counts[host.ssh],
-        }
-        try:
-            if host.is_here and host.python is None:
-                reports[host.ssh] = msgspec.convert(probe_host.report(question), HostReport)
-            else:
-                started[host.ssh] = host, start_question(host, question)
-        except ValueError as error:
-            reports[host.ssh] = str(error)
-    for name, (host, process) in started.items():
-        try:
-            reports[name] = msgspec.convert(finish_question(host, process, 60.0), HostReport)
-        except (ValueError, msgspec.ValidationError) as error:
-            reports[name] = str(error)
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    try:
+        for host in sorted({*hosts}, key=lambda host: host.is_here):  # the others work while this one does
+            question = {
+                "ask": "report",
+                "folder": portable_path(folder) if folder else "",
+                "model": model,
+                "files": [*files],
+                "ips": host.ips,
+                "ports": counts[host.ssh],
+            }
+            try:
+                if host.is_here and host.python is None:
+                    reports[host.ssh] = msgspec.convert(probe_host.report(question), HostReport)
+                else:
+                    started[host] = start_question(host, question)
+            except ValueError as error:
+                reports[host.ssh] = str(error)
+        for host, process in started.items():
+            try:
+                answer = finish_question(host, process, max(0.1, deadline - time.monotonic()))
+                reports[host.ssh] = msgspec.convert(answer, HostReport)
+            except msgspec.ValidationError as error:
+                reports[host.ssh] = f"host {host.ssh} does not answer as this version does: {error}"
+            except ValueError as error:
+                reports[host.ssh] = str(error)
+    finally:
+        for process in started.values():
+            end_question(process)
     return reports
+
+
+def rooms_of(hosts: Sequence[Host], reports: Mapping[str, HostReport], limit: int) -> dict[str, int]:
+    """Return the bytes that ranks may take on each host. `limit`: those that models may have here."""
+    return {
+        host.ssh: host.memory_bytes or (limit if host.is_here else reports[host.ssh].memory_bytes)
+        for host in hosts
+    }
 
 
 def places_on(
@@ -86,11 +112,7 @@ def places_on(
         if isinstance(told, str):
             raise ProblemError(load_failed(name, f"{told}."))
         reports[asked] = told
-    rooms = {
-        host.ssh: host.memory_bytes or (limit if host.is_here else reports[host.ssh].memory_bytes)
-        for host in hosts
-    }
-    stages = plan_placement(folder, record, settings, hosts, rooms, name)
+    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, limit), name)
     split = tuple(stage.layers for stage in stages)
     try:
         links = [_listen(host, reports[host.ssh], folder) for host in hosts]
@@ -98,7 +120,7 @@ def places_on(
         first = agreement_of({"model": name, "split": split, "ring": ring}, folder, names)
         for stage, host in zip(stages, hosts, strict=True):
             theirs = reports[host.ssh]
-            found = {file: theirs.files[file] for file in ("config.json", *stage.files)}
+            found = {file: theirs.files.get(file, "missing") for file in ("config.json", *stage.files)}
             check_agreement(first, Agreement(first.plan, theirs.versions, found), host.ssh)
     except ValueError as error:
         raise ProblemError(load_failed(name, f"{error}.")) from error
@@ -120,6 +142,7 @@ def places_on(
             {
                 "host": host.ssh,
                 "folder": str(folder) if host.is_here else str(reports[host.ssh].folder),
+                "memory_bytes": stage.limit,
                 "split": split,
                 "agreement": (first.plan, first.versions, first.files),
                 "files": ("config.json", *stage.files),
@@ -132,9 +155,9 @@ def places_on(
 def _listen(host: Host, report: HostReport, folder: Path) -> tuple[str, str]:
     """Return the address with a port of its own at which a rank will listen, and the kind of its link."""
     ip = host.ips[0]
-    if (link := report.links.get(ip)) is None or not report.ports[ip]:
+    if (link := report.links.get(ip)) is None or not report.ports.get(ip):
         raise ValueError(f"host {host.ssh} cannot listen at {ip}: no interface there has this address")
     if report.folder is None and not host.is_here:
         where = portable_path(folder)
         raise ValueError(f"host {host.ssh} has no files of it, neither at {where} nor in its hub's cache")
-    return f"{ip}:{report.ports[ip].pop()}", str(link["kind"])
+    return f"{ip}:{report.ports[ip].pop()}", str(link.get("kind"))

@@ -106,8 +106,12 @@ def _host(found: Any, place: str) -> Host:
             f"{place} ({ssh}): ips = {ips!r}: must be IPv4 addresses of the link, such as 10.0.0.2 "
             f"(as an entry of a setting: {ssh}=10.0.0.2)"
         )
-    if python is not None and not (isinstance(python, str) and python.isprintable() and python.strip()):
-        raise ValueError(f"{place} ({ssh}): python = {python!r}: must be the path of a Python with Greenroom")
+    if python is not None and not (
+        isinstance(python, str) and python.isprintable() and python.strip() and python[0] != "~"
+    ):
+        raise ValueError(
+            f"{place} ({ssh}): python = {python!r}: must be the whole path of Greenroom's Python"
+        )
     if memory is not None and not (type(memory) is int and memory > 0):
         raise ValueError(f"{place} ({ssh}): memory_bytes = {memory!r}: must be a whole number above 0")
     host = Host(ssh, tuple(ips), python, memory)

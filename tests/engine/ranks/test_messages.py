@@ -33,6 +33,7 @@ REQUEST = InferenceRequest(
         [("one", TextDelta("å")), ("one", Finished("stop", Usage(3, 4), tokens=(1, 2), raw="x"))],
         Settings(memory_bytes=1 << 30),
         {"folder": Path("/models"), "split": (1, 2), "bytes": b"\0"},
+        {"minimum": -(10**30), "seeds": [2**64, 2**64 - 1, -(2**63)]},
     ],
 )
 def test_messages_come_out_as_they_went_in(value: Any) -> None:
@@ -48,3 +49,5 @@ def test_no_other_class_can_be_named(name: str) -> None:
         FrameReader().feed(len(data).to_bytes(4, "big") + data)
     with pytest.raises(TypeError, match="cannot be sent"):
         frame((object(),))
+    with pytest.raises(ValueError, match="too long for ranks"):
+        FrameReader().feed(b"text")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,27 +15,39 @@ import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.ranks import ranked_engine
-from greenroom.engine.ranks.placement import local_places
+from greenroom.engine.ranks.messages import FrameReader, frame
+from greenroom.engine.ranks.placement import RankPlace, local_places
 from greenroom.engine.ranks.ranked_engine import (
+    RankedEngine,
     RankGroup,
     load_ranks,
     open_ranked_engine,
     start_ranks,
 )
+from greenroom.engine.ranks.survey import places_on
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import TextDelta
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.settings.hosts import THIS_HOST
 from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.engines.ranked_engines import (
     GREEDY,
+    PROMPT,
     ranked,
     requests,
     run,
     step_for_ever,
     submit,
 )
-from greenroom.tests.support.engines.text_engines import opened
+from greenroom.tests.support.engines.text_engines import finished, loaded, opened
+from greenroom.tests.support.servers.bounded_waits import wait_until
+
+RANK = "from greenroom.engine.ranks import rank_process; rank_process._LINK_SECONDS = 1; rank_process.main()"
+IMPATIENT = (sys.executable, "-P", "-c", RANK)
+"""Command of a rank that, were it of another machine, would end after one second without a sign of life."""
 
 
 def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
@@ -44,16 +57,74 @@ def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
         monkeypatch.setattr(ranked_engine, limit, 120.0)
     folder = tiny_model("qwen3")
     account = MemoryAccount()
-    with ranked(folder, 2, account=account) as engine:
+    places = places_on((THIS_HOST,) * 2, folder, "tiny", detect(folder), Settings(), 10**9)
+    assert [place.start["memory_bytes"] for place in places] == [5 * 10**8] * 2
+    places = tuple(attrs.evolve(place, command=IMPATIENT) for place in places)
+    with ranked(folder, places, account=account) as engine:
         assert requests(engine, folder) == requests(opened(folder, Settings()), folder)
         figures = engine.snapshot()
         assert 0 < figures.memory.cached <= account.charged - figures.memory.weights
+        release_memory(engine, account)
+        refuse_what_cannot_be_sent(engine, folder)
         submit(engine, folder, "lost", overrides={**GREEDY, "max_tokens": 4000})
         lose(engine.group, 1, signal.SIGKILL)
         with pytest.raises(ProblemError, match="Rank 1 was ended by signal 9") as caught:
             run(engine)
         assert caught.value.problem.code == "model_crashed"
     assert account.charged == 0
+
+
+def release_memory(engine: RankedEngine, account: MemoryAccount) -> None:
+    """Request memory as another model does, and wait until no prefix is cached."""
+    calls: list[str] = []
+    engine.on_memory_wanted(lambda: calls.append("wanted"))
+    assert Share(account).request_eviction(1, 0.0)
+    assert calls == ["wanted"]
+    engine.release_memory()
+
+    def none_cached() -> bool:
+        engine.work_idly()
+        return not engine.snapshot().memory.cached
+
+    wait_until(none_cached)
+    assert account.charged == engine.snapshot().memory.weights
+
+
+def refuse_what_cannot_be_sent(engine: RankedEngine, folder: Path) -> None:
+    seeded = InferenceRequest("seeded", ModelKey("tiny"), RawInput(PROMPT), {**GREEDY, "seed": 10**20})
+    prepared = loaded(folder)[1].prepare_input(seeded)
+    with pytest.raises(ProblemError, match="cannot be sent"):
+        engine.submit(attrs.evolve(seeded, overrides={"seed": object()}), prepared)
+    assert not engine.has_work
+    engine.submit(seeded, prepared)
+    assert finished(run(engine)["seeded"]).reason == "length"
+
+
+@pytest.mark.parametrize(
+    "sent", [b"text", frame(("events", [], None)), frame(("odd",)), frame(("beat", "x"))]
+)
+def test_a_rank_that_sends_no_valid_messages_is_lost(
+    sent: bytes, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "sent").write_bytes(sent)
+    folder = tiny_model("qwen3")
+    load = ModelLoad(folder, detect(folder), Settings())
+    silent, odd = RankPlace("a", "", ("sleep", "60")), RankPlace("b", "", ("cat", str(tmp_path / "sent")))
+    group = start_ranks(load, "tiny", (silent, odd))
+    with pytest.raises(ProblemError, match="Rank 1 on b has sent no valid messages"):
+        load_ranks(group, load, Share(load.account))
+
+
+def test_ranks_get_the_texts_of_the_operator_and_not_their_files(
+    tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    (tmp_path / "prompt.txt").write_text("Be kind.")
+    folder, settings = tiny_model("qwen3"), Settings(system_prompt=str(tmp_path / "prompt.txt"))
+    load = ModelLoad(folder, detect(folder), settings)
+    group = start_ranks(load, "tiny", (RankPlace("a", "", ("cat",)),))
+    [(_, start)] = FrameReader().feed(os.read(group.leader.output.fileno(), 1 << 20))
+    group.kill()
+    assert (start["system_prompt"], start["template"]) == ("Be kind.", None)
 
 
 @pytest.mark.deep
@@ -79,7 +150,7 @@ def test_a_rank_lost_while_it_loads_ends_the_group_within_five_seconds(
     folder = tiny_model("qwen3")
     load = ModelLoad(folder, detect(folder), Settings())
     group = start_ranks(load, "tiny", local_places(2))
-    while any(child.stage == "importing" for child in group.children):
+    while any(child.stage in ("importing", "joining") for child in group.children):
         group.wait(0.01, working=True)
     lost_at = lose(group, rank, sent)
     with pytest.raises(ProblemError, match="ank") as caught:

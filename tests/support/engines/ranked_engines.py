@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from greenroom.engine.catalog.kind_detection import detect
-from greenroom.engine.ranks.ranked_engine import RankedEngine, open_ranked_engine
+from greenroom.engine.ranks.placement import RankPlace
+from greenroom.engine.ranks.ranked_engine import RankedEngine, load_ranks, open_ranked_engine, start_ranks
+from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import InferenceEvent, TextDelta
 from greenroom.schemas.messages.requests import InferenceRequest, JsonSchemaFormat, RawInput
@@ -21,8 +23,15 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
 
 
 @contextmanager
-def ranked(folder: Path, ranks: int, **load: Any) -> Iterator[RankedEngine]:
-    engine = open_ranked_engine(ModelLoad(folder, detect(folder), Settings(), **load), "tiny", ranks)
+def ranked(folder: Path, ranks: int | Sequence[RankPlace], **load: Any) -> Iterator[RankedEngine]:
+    """Open an engine over ranks, or over the ranks at given places, until the end of the block."""
+    loads = ModelLoad(folder, detect(folder), Settings(), **load)
+    if isinstance(ranks, int):
+        engine = open_ranked_engine(loads, "tiny", ranks)
+    else:
+        group, share = start_ranks(loads, "tiny", ranks), Share(loads.account)
+        load_ranks(group, loads, share)
+        engine = RankedEngine(group, share)
     try:
         yield engine
     finally:
