@@ -61,10 +61,8 @@ class RunningRequest:
         if event.timing is not None:
             timing = attrs.evolve(event.timing, queued=event.timing.queued + self.queued)
             event = attrs.evolve(event, timing=timing)
-        chosen = self.request.chosen
-        if event.explanation is not None or chosen:  # a remote's answer has none
-            told = event.explanation or Explanation()
-            told = attrs.evolve(told, waits=told.waits.plus(self.waits), chosen=chosen)
+        if (told := event.explanation) is not None:
+            told = attrs.evolve(told, waits=told.waits.plus(self.waits), chosen=self.request.chosen)
             event = attrs.evolve(event, explanation=told)
         return event
 
@@ -220,6 +218,7 @@ class RequestRecords:
         audit: Audit of the requests; None for none.
         meter: Meter of the clients' tokens; None for none.
         log: Logger for prompts and answers, at `debug`; None to log none.
+        explains: False if answers are explained to nobody.
 
     Attributes:
         readers: Functions that keep the events of answers.
@@ -231,7 +230,9 @@ class RequestRecords:
         audit: AuditBook | None = None,
         meter: TokenMeter | None = None,
         log: Any = None,
+        explains: bool = True,
     ) -> None:
+        self.explains = explains
         self._inspector = inspector
         self._audit = audit
         self._meter = meter
@@ -286,8 +287,9 @@ class RequestRecords:
 
 
 def records_of(engines: Engines) -> RequestRecords:
-    log = get_logger(actor="model") if engines.names.settings.log_content else None
-    return RequestRecords(engines.inspector, engines.audit, engines.meter, log)
+    settings = engines.names.settings
+    log = get_logger(actor="model") if settings.log_content else None
+    return RequestRecords(engines.inspector, engines.audit, engines.meter, log, settings.explain)
 
 
 def _readers(

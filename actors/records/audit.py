@@ -127,7 +127,8 @@ class AuditBook:
             found.was_cancelled |= cancelled
             if ended is not None:
                 row = _added(found.row, ended)
-                found.row = attrs.evolve(row, backend=backend or row.backend, chosen=chosen)
+                backend, chosen = backend or row.backend, chosen or row.chosen
+                found.row = attrs.evolve(row, backend=backend, chosen=chosen)
             if error and not found.row.error:
                 found.row = attrs.evolve(found.row, error=_bounded(error))
             self._complete(found)

@@ -112,8 +112,9 @@ class VectorReader(wire.Reader):
     def whole(self, data: JsonObject) -> Iterator[InferenceEvent]:
         for place, each in _entries(data.get("data"), self._texts):
             yield Vector(_numbers(each.get("embedding")), place)
+        end = Finished("stop", usage_of(wire.members_of(data.get("usage"))))
         self.finished = True
-        yield Finished("stop", usage_of(wire.members_of(data.get("usage"))))
+        yield end
 
 
 def _numbers(value: Any) -> bytes:
@@ -146,9 +147,9 @@ class ScoreReader(wire.Reader):
             if value is None:
                 raise wire.BrokenAnswer("a score that is no number")
             yield Score(value, place)
-        self.finished = True
         tokens = wire.members_of(data.get("meta"), "tokens").get("input_tokens")
         usage = usage_of(wire.members_of(data.get("usage")))
+        self.finished = True
         yield Finished("stop", usage if usage.prompt else Usage(prompt=wire.count_of(tokens)))
 
 

@@ -64,7 +64,7 @@ class Reader:
     """
 
     finished = False
-    """True once the answer is complete."""
+    """True once the answer is complete, with its last event: what is wrong after that is of no account."""
     most = MAX_ERROR
     """Most bytes of a complete answer in JSON, which becomes twenty times as large in memory."""
 
@@ -78,7 +78,7 @@ class Reader:
         raise BrokenAnswer("an answer of another type")
 
     def end(self) -> Iterator[InferenceEvent]:
-        return iter(())
+        raise BrokenAnswer("an answer that ends before its last event")
 
 
 @attrs.frozen

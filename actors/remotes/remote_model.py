@@ -16,8 +16,9 @@ from greenroom.actors.model.model import Lifecycle
 from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest
 from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
 from greenroom.actors.remotes.remote_call import Call, as_json, parameters_of, unsupported
-from greenroom.actors.remotes.remote_servers import RemoteServer
+from greenroom.actors.remotes.remote_servers import NO_KEY, RemoteServer
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, PromptProgress, Timing
+from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.prepared_input import SingleAnswerInput
@@ -227,6 +228,9 @@ class RemoteModel:
             if request.trace is not None:
                 headers |= request.trace.fields
             await self._client.ask(call, key, headers, answer.take)
+            if not answer.is_whole:  # nobody would end the request
+                detail = f"The remote '{server.name}' failed: its answer has no end."
+                raise CallFailure(Problem(503, "remote_failed", detail, retry_after=5), "no end")
         except CallFailure as failure:
             server.failures += 1
             server.leave_alone(failure.pause)
@@ -241,7 +245,8 @@ class RemoteModel:
             answer.fail(error.problem)
         except (OSError, ValueError) as error:  # no key can be read
             server.failures += 1
-            why = str(error) if isinstance(error, ValueError) else error.strerror
+            self._log.warning("remote away", remote=server.name, reason=str(error))
+            why = NO_KEY if isinstance(error, ValueError) else error.strerror
             answer.fail(Problem(503, "remote_refused", f"The remote '{server.name}': {why}."))
         finally:
             server.running -= 1
@@ -272,6 +277,8 @@ class _Answer:
         self, running: RunningRequest, records: RequestRecords, on_whole: Callable[[_Answer], None]
     ) -> None:
         self._running, self._readers, self._on_whole = running, records.readers, on_whole
+        # Of its cost only the remote could tell.
+        self._explanation = Explanation() if records.explains and running.request.chosen else None
         self._begun: float | None = None
         self.has_ended = self.is_whole = False
 
@@ -285,7 +292,8 @@ class _Answer:
         if isinstance(event, Finished):
             begun, now = self._begun or running.started, time.monotonic()
             timing = Timing(0.0, begun - running.started, now - begun)
-            event = running.completed(attrs.evolve(event, timing=timing))
+            told = attrs.evolve(event, timing=timing, explanation=self._explanation)
+            event = running.completed(told)
         for read in self._readers:
             read(running.request_id, event)
         if not isinstance(event, Finished):

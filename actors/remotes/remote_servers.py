@@ -43,6 +43,8 @@ _INTERVAL = 30.0
 _LONGEST = 60.0
 SECONDS = 10.0
 """Longest time until a list is there."""
+NO_KEY = "its key cannot be read"
+"""What clients learn of a key that is not there: only the log names its file."""
 
 log = get_logger(actor="remotes")
 
@@ -122,11 +124,13 @@ class RemoteServer:
         left = self.busy_until - now if is_busy else self.breaker.seconds_left(now)
         return Problem(status, code, f"The remote '{self.name}' {why}.", retry_after=max(1, round(left)))
 
-    def record_list(self, listed: Iterator[OfferedModel], error: str = "") -> None:
-        """Record the models of a list, or the reason why none came; the last list then stays."""
+    def record_list(self, listed: Iterator[OfferedModel], error: str = "", detail: str = "") -> None:
+        """Record the models of a list, or the reason why none came; the last list then stays. `detail`: what
+        only the log may tell of the reason.
+        """
         if error:
             if error != self.error:
-                log.warning("remote away", remote=self.name, reason=error)
+                log.warning("remote away", remote=self.name, reason=detail or error)
         else:
             if self.error or self.models is None:
                 log.info("remote found", remote=self.name)
@@ -339,6 +343,6 @@ async def _refresh(server: RemoteServer, client: Any) -> bool:
         server.leave_alone(failure.pause)
         return not failure.counts
     except (OSError, ValueError) as error:
-        server.record_list(iter(()), str(error))
+        server.record_list(iter(()), NO_KEY, str(error))
         return False
     return True

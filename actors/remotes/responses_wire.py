@@ -118,16 +118,12 @@ class ResponseReader(wire.Reader):
             case "response.completed" | "response.incomplete" | "response.failed":
                 yield self._finish(wire.members_of(data.get("response")))
 
-    def end(self) -> Iterator[InferenceEvent]:
-        if not self.finished:
-            raise wire.BrokenAnswer("an answer that ends before its last event")
-        return iter(())
-
     def _finish(self, response: JsonObject) -> InferenceEvent:
         if response.get("status") not in ("completed", "incomplete"):
             raise wire.ReportedError(*wire.words_of(response.get("error")))
-        self.finished = True
         why = wire.members_of(response.get("incomplete_details")).get("reason")
         is_cut = why == "max_output_tokens"
         self._choice.reason = "length" if is_cut else "tool_calls" if self._choice.calls else "stop"
-        return self._choice.finish(usage_of(wire.members_of(response.get("usage"))))
+        end = self._choice.finish(usage_of(wire.members_of(response.get("usage"))))
+        self.finished = True
+        return end

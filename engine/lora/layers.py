@@ -71,7 +71,7 @@ class HasAdapter(Protocol):
 
 Rows = tuple[RowAdapter | None, ...]
 
-_MOST_PLANS = 8
+_MOST_PLANS = 32
 
 
 @attrs.frozen(eq=False)
@@ -180,11 +180,11 @@ def adapted_rows(sequences: Iterable[HasAdapter | None]) -> Iterator[None]:
     if not any(rows):
         yield
         return
-    if (plan := _step.known.get(rows)) is None:
-        if len(_step.known) >= _MOST_PLANS:
-            forget_plans()
-        plan = _step.known[rows] = RowPlan(rows)
-    _step.plan = plan
+    known = _step.known
+    plan = known.pop(rows) if rows in known else RowPlan(rows)
+    _step.plan = known[rows] = plan  # the latest one comes last
+    if len(known) > _MOST_PLANS:
+        del known[next(iter(known))]
     try:
         yield
     finally:

@@ -33,14 +33,19 @@ def parse_explained(body: JsonObject) -> bool:
 
 
 def explanation_body(explanation: Explanation) -> dict[str, Any]:
-    """Return an explanation as clients see it, with seconds to a tenth of a millisecond."""
+    """Return an explanation as clients see it, with seconds to a tenth of a millisecond; without what only
+    a remote could tell.
+    """
     prefix = attrs.asdict(explanation.prefix)
     preempted = attrs.asdict(explanation.preempted)
-    return {
+    cost = {
         "cached_tokens": attrs.asdict(explanation.cached),
         "prefix": {**prefix, "repeated_seconds": round(prefix["repeated_seconds"], 4)},
-        "waited_seconds": {name: round(spent, 4) for name, spent in attrs.asdict(explanation.waits).items()},
         "preempted": {**preempted, "seconds": round(preempted["seconds"], 4)},
+    }
+    return {
+        **(cost if explanation.prefix.reason is not None else {}),
+        "waited_seconds": {name: round(spent, 4) for name, spent in attrs.asdict(explanation.waits).items()},
         **({"chosen": explanation.chosen} if explanation.chosen else {}),
     }
 

@@ -59,13 +59,14 @@ class PrefixEnd:
     """End of a prompt's cached prefix, and its cost.
 
     Args:
+        reason: None if it is not known, as of a prompt that a remote has computed.
         part: See `PromptDifference`; likewise `index` and `role`.
         shared_tokens: Tokens that the prompt shares with the nearest earlier one, from the beginning.
         repeated_tokens: Tokens that were computed again, though the nearest earlier prompt had them.
         repeated_seconds: Their part of the seconds of prefill.
     """
 
-    reason: PrefixEndReason = "off"
+    reason: PrefixEndReason | None = None
     part: PromptPart | None = None
     index: int | None = None
     role: Role | None = None

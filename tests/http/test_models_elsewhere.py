@@ -252,7 +252,9 @@ async def test_a_keys_requests_stay_here_and_the_audit_tells_who_answered(
             before = sent.requests
             with structlog.testing.capture_logs() as logs:
                 answer = await ask(each.near, model, x_api_key=secrets[name])
-                told = (answer.json().get("usage") or {}).get("greenroom", {}).get("chosen", "")
+                explained = (answer.json().get("usage") or {}).get("greenroom", {})
+                told = explained.get("chosen", "")
+                assert ("prefix" in explained) == ("cached_tokens" in explained) == (backend == "local")
 
                 async def is_logged(seen: list[Any] = logs, status: int = status) -> bool:
                     await trio.lowlevel.checkpoint()

@@ -53,8 +53,10 @@ class MemoryTier:
         return tree.match(packed) if tree else Match((), 0)
 
     def tree(self, key: PrefixKey) -> PrefixTree:
-        """Return the prefix tree of a model, creating it if needed."""
-        return self._trees.setdefault(key, PrefixTree(self.page, key.origin))
+        """Return the prefix tree of a key; it is kept from its first entry to its last, since clients choose
+        keys.
+        """
+        return self._trees.get(key) or PrefixTree(self.page, key)
 
     def insert(
         self,
@@ -73,6 +75,7 @@ class MemoryTier:
                 states.
             continued: Whether it continues an earlier prompt, such as the last turn of a session.
         """
+        tree = self._trees.setdefault(tree.key, tree)
         match = tree.match(packed)
         self._retention.insert(len(packed) // 4 - match.length)
         self.touch(match.path)
@@ -153,6 +156,8 @@ class MemoryTier:
                 self.nbytes -= node.kv_bytes
                 self.buffers -= kv_tensors.buffers_of(node.kv)
                 tree.remove(node)
+                if not tree.root.children:
+                    del self._trees[tree.key]
             self.evictions += 1
             self.version += 1
         self._charge()
@@ -380,13 +385,11 @@ class Match:
 
 
 class PrefixTree:
-    """Prefix tree of one model. `page`: page size in bytes, to which array sizes are rounded up.
-    `origin`: see `PrefixKey`.
-    """
+    """Prefix tree of one key. `page`: page size in bytes, to which array sizes are rounded up."""
 
-    def __init__(self, page: int = 1, origin: bytes = b"") -> None:
+    def __init__(self, page: int, key: PrefixKey) -> None:
         self.root = Node(None, 0, b"", ())
-        self.origin = origin
+        self.key = key
         self._page = page
 
     def match(self, tokens: bytes) -> Match:

@@ -145,7 +145,7 @@ class Offload:
         self, write: PendingWrite
     ) -> Iterator[tuple[CacheBlock, list[HostTensors], list[str]]]:
         """Yield the files that a prefix lacks on disk, their content, and the file names on its path."""
-        length, origin = len(write.tokens) // 4, write.tree.origin
+        length, origin = len(write.tokens) // 4, write.tree.key.origin
         found = self._index.match(write.tokens, origin)
         lacks_states, at = write.stateful and found.usable(True) < length, found.length
         if length - at < MIN_TOKENS and not lacks_states:

@@ -115,7 +115,7 @@ class PrefixCache:
         cached = match.length if unfinished else match.usable(stateful).length
         if length - cached < min_tokens:
             return False
-        tree = self.memory.tree(key)  # after the checks, since every adapter and salt that is cached gets one
+        tree = self.memory.tree(key)
         inserted = self.memory.insert(
             tree,
             packed,

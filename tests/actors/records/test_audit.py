@@ -50,12 +50,14 @@ def test_a_row_waits_for_the_model_of_a_client_that_has_left() -> None:
 def test_prompts_of_one_request_are_one_row() -> None:
     book = AuditBook()
     book.begin("r", "openai", "/v1/completions")
-    for _ in range(3):
+    for backend, chosen in (("far", "far/m: comes first"), ("", ""), ("", "")):
         book.hold("r", "m")
-        book.release("r", RequestEnded("stop", None, Usage(prompt=2, generated=1)))
+        ended = RequestEnded("stop", None, Usage(prompt=2, generated=1))
+        book.release("r", ended, backend=backend, chosen=chosen)
     book.end("r", 200)
     [row] = book.take(10)
     assert (row.ending, row.status, row.prompt_tokens, row.generated_tokens) == ("answered", 200, 6, 3)
+    assert (row.backend, row.chosen) == ("far", "far/m: comes first")
 
 
 def test_names_are_bounded_and_a_flood_of_refusals_displaces_no_other_row() -> None:

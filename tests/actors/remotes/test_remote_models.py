@@ -7,12 +7,14 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import attrs
 import httpx2
 import pytest
+import structlog
 import trio
 
 from greenroom.actors.core.ref import ask_actor
@@ -34,7 +36,7 @@ from greenroom.schemas.events.events import (
     Usage,
 )
 from greenroom.schemas.events.result_events import Vector
-from greenroom.schemas.messages.requests import EmbeddingInput, TraceContext
+from greenroom.schemas.messages.requests import EmbeddingInput, ScoreInput, TraceContext
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
@@ -246,6 +248,10 @@ def test_a_pause_that_a_remote_asks_for_is_bounded(asked: str, seconds: float) -
     assert _retry_after(httpx2.Response(429, headers={"retry-after": asked})) == seconds
 
 
+def whole(answer: Any) -> Script:
+    return Script((json.dumps(answer).encode(),), kind="application/json")
+
+
 MANY = 10**400
 ODD: dict[str, tuple[bytes, ...]] = {
     "half of a surrogate pair": (chunk({"content": "a\ud800b"}), *STREAMS["openai"][4:]),
@@ -273,6 +279,65 @@ ODD: dict[str, tuple[bytes, ...]] = {
 async def test_odd_values_are_read_as_far_as_they_mean_something(name: str) -> None:
     async with house(Script(ODD[name])) as each:
         assert told(await events_of(each.system, "far/big"))[1] == "a?b"
+
+
+VECTOR = {"data": [{"index": 0, "embedding": [0.5, 1.0]}]}
+SCORE = {"results": [{"index": 0, "relevance_score": 0.5}]}
+EMBEDDED, SCORED = EmbeddingInput(("rain",)), ScoreInput((("rain", "snow"),))
+ENDLESS: dict[str, tuple[str, dict[str, Any], Script]] = {
+    "vectors with a usage that is none": ("openai", {"input": EMBEDDED}, whole({**VECTOR, "usage": []})),
+    "vectors of which no event tells": ("openai", {"input": EMBEDDED}, Script()),
+    "vectors that are over at once": ("openai", {"input": EMBEDDED}, Script((b"data: [DONE]\n\n",))),
+    "scores with a usage that is none": ("openai", {"input": SCORED}, whole({**SCORE, "usage": []})),
+    "scores with figures that are none": ("openai", {"input": SCORED}, whole({**SCORE, "meta": []})),
+    "a response with a usage that is none": (
+        "responses",
+        {},
+        Script((event(type="response.completed", response={"status": "completed", "usage": []}),)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_no_answer_without_an_end_keeps_its_client_waiting(name: str) -> None:
+    api, asked, script = ENDLESS[name]
+    async with house(script, api) as each:
+        with trio.fail_after(60):
+            assert problem_of(await events_of(each.system, "far/big", **asked)).code == "remote_failed"
+            await eventually(lambda: _is_free(each.system))
+
+
+async def test_only_the_log_tells_where_a_key_is_that_cannot_be_read(tmp_path: Path) -> None:
+    with structlog.testing.capture_logs() as logs:
+        async with house(Script(), remote={"key_file": str(tmp_path / "gone")}) as each:
+            problem = problem_of(await events_of(each.system, "far/big"))
+            assert (problem.status, problem.code) == (503, "remote_refused")
+            server = each.system.remotes.servers["far"]
+
+            async def is_known() -> bool:
+                await trio.lowlevel.checkpoint()
+                return bool(server.error)
+
+            await eventually(is_known)
+            for told_of in (problem.detail, server.error):
+                assert "its key cannot be read" in told_of
+                assert str(tmp_path) not in told_of
+    reasons = [line["reason"] for line in logs if line["event"] == "remote away"]
+    assert len(reasons) == 2
+    assert all(str(tmp_path / "gone") in reason for reason in reasons)
+
+
+@pytest.mark.parametrize("explain", [True, False])
+async def test_of_the_cost_of_a_far_answer_nothing_is_made_up(explain: bool) -> None:
+    routes = (("smart", Route(("far/big",))),)
+    async with house(Script(STREAMS["openai"]), explain=explain, routes=routes) as each:
+        end = (await events_of(each.system, "smart", explained=True))[-1]
+        assert isinstance(end, Finished)
+        assert (end.explanation is not None) == explain
+        if end.explanation is not None:
+            assert end.explanation.chosen.startswith("far/big")
+            assert end.explanation.prefix.reason is None
+            assert "prefix_end" not in end.explanation.log_fields()
 
 
 REFUSALS: dict[str, tuple[Script, str]] = {
@@ -386,11 +451,9 @@ async def test_no_request_is_lost_over_a_remote_that_comes_and_goes() -> None:
     broken += [Script((*pieces[:3], *fault)) for fault in FAULTS.values() if None not in fault]
     endings: Counter[str] = Counter()
 
-    vector = json.dumps({"data": [{"index": 0, "embedding": [0.5, 1.0]}]}).encode()
-
     def sound(asked: Asked) -> Script:
         if asked.path.endswith("/embeddings"):
-            return Script((vector,), kind="application/json")
+            return whole(VECTOR)
         return models("big") if asked.method == "GET" else Script(pieces)
 
     def answer(asked: Asked) -> Script:

@@ -17,7 +17,16 @@ from mlx import nn
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.loading.load_model import load_model
-from greenroom.engine.lora.layers import AdaptedLayer, AdaptedLinear, LowRank, RowAdapter, adapted_rows
+from greenroom.engine.lora.layers import (
+    _MOST_PLANS,
+    AdaptedLayer,
+    AdaptedLinear,
+    LowRank,
+    RowAdapter,
+    _step,
+    adapted_rows,
+    forget_plans,
+)
 from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS, LoadedAdapter, _stack
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.drafters import PromptLookup
@@ -236,6 +245,18 @@ def test_rows_in_any_order_get_the_products_of_their_own(order: str, length: int
 class _Row:
     def __init__(self, adapter: Any) -> None:
         self.adapter = adapter
+
+
+def test_the_plan_of_running_rows_outlives_those_of_passing_ones() -> None:
+    adapter = LoadedAdapter("a", "a", "a", {}, 0)
+    running, plans = [_Row(None), _Row(RowAdapter(adapter))], set()
+    for number in range(3 * _MOST_PLANS):
+        with adapted_rows(running):
+            plans.add(_step.plan)
+        with adapted_rows([_Row(RowAdapter(adapter, 2.0 + number))]):
+            assert len(_step.known) <= _MOST_PLANS
+    forget_plans()
+    assert len(plans) == 1
 
 
 def _rows_of(driver: Driver) -> Any:

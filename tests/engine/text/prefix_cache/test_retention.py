@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import attrs
+import mlx.core as mx
 import pytest
 
-from greenroom.engine.text.prefix_cache.memory_tier import RetentionPolicy
+from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, RetentionPolicy, pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.tests.support.engines.schedules import deep_only
@@ -19,6 +21,14 @@ KEY = PrefixKey()
 TITLES = 16
 SESSION = 500
 """Tokens of a session's first prompt."""
+
+
+@pytest.fixture(autouse=True)
+def _exact_buffers() -> Iterator[None]:
+    """Recycle no buffers, which may be twice as large as what is in them, by chance."""
+    before = mx.set_cache_limit(0)
+    yield
+    mx.set_cache_limit(before)
 
 
 @attrs.define
@@ -132,3 +142,16 @@ def test_the_latest_leaves_are_newcomers_up_to_a_part_of_the_budget() -> None:
     leaves = [Prefix(10, policy.use(), kv_bytes=10) for _ in range(5)]
     assert policy.newcomers(leaves, 160) == {id(leaf) for leaf in leaves[-2:]}
     assert policy.newcomers([Prefix(10, policy.use(), kv_bytes=100)], 160) == set()
+
+
+def test_of_salts_that_clients_make_up_only_what_is_cached_stays() -> None:
+    memory, packed = MemoryTier(8 * 1024), pack(range(8))
+    keys = [PrefixKey(salt=str(number)) for number in range(3_000)]
+    held = memory.tree(keys[0])  # as by a restoration that begins
+    for key in (*keys, keys[0]):
+        memory.measure()
+        tree = held if key == keys[0] else memory.tree(key)
+        assert memory.insert(tree, packed, lambda start, stop: (mx.zeros((1, 1, stop - start, 32)),), None)
+        assert memory.match(key, packed).length == 8
+    assert 0 < len(memory._trees) == memory.nodes <= 8
+    assert held in memory._trees.values()
