@@ -44,7 +44,7 @@ _LONGEST = 60.0
 SECONDS = 10.0
 """Longest time until a list is there."""
 NO_KEY = "its key cannot be read"
-"""What clients learn of a key that is not there: only the log names its file."""
+"""Reason for clients where a key is not there: only the log names its file."""
 
 log = get_logger(actor="remotes")
 
