@@ -19,6 +19,7 @@ from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import Constraint, RegexFormat
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, QuantizedCacheModel, expected, loaded
 from greenroom.tests.support.grammars.grammar_walks import Grammars
+from greenroom.tests.support.models.tiny_kinds import DEEPER
 
 TinyModel = Callable[..., Path]
 MEGABYTE = 1 << 20
@@ -122,7 +123,7 @@ def test_the_prefix_cache_is_evicted_first(tiny_model: TinyModel) -> None:
 
 @pytest.mark.deep
 def test_prompts_wait_while_those_that_run_may_need_the_memory(tiny_model: TinyModel) -> None:
-    folder = tiny_model("qwen3")
+    folder = tiny_model("qwen3", **DEEPER)
     driver, _ = tight(folder, 4, reserved=1024)
     for start in range(300, 305):
         driver.submit(words(start), 60)
