@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
 
@@ -59,7 +60,11 @@ def test_a_program_around_answers_is_left_midway_and_ends_without_a_thread(name:
                     next(left.iter_lines())
                 given_up = re.compile(r'request_success_total\{.*reason="abort".*\} [1-9]')
                 wait_until(lambda: bool(given_up.search(http.get(f"{prefix}/metrics").text)))
-        process.send_signal(signal.SIGINT)
+        for _ in range(4):  # a server of others may lose the first, which Trio raises wherever it is
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(30)
+                break
         said = lines.rest()
         assert process.wait(60) in (0, 1, 130, -signal.SIGINT), said
     assert '{"left": []}\n' in said
