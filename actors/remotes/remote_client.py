@@ -322,7 +322,7 @@ class EventStream:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> bool:
-        """Read further bytes, and return whether the answer is complete.
+        """Parse the next bytes of the stream, and return whether the answer is complete.
 
         Raises:
             BrokenAnswer: They are no such stream, or a line is too long.
