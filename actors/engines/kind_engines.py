@@ -155,7 +155,7 @@ def open_probe(
 
 
 def _prepare_thread(kind: ModelType, settings: Settings) -> None:
-    """Import the libraries that a model type needs, and let folders bring Python code if settings allow it."""
+    """Import the libraries of a model type, and let folders bring code if settings allow it."""
     from greenroom.engine.loading import libraries
     from greenroom.engine.loading.load_model import allow_foreign_code
 

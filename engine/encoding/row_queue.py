@@ -100,7 +100,7 @@ class Batch:
         return [job.prepared.rows[index] for job, index in self.members]
 
     def fill(self, jobs: Sequence[Job], max_rows: int, free_padding: float, max_padding: float = 0) -> None:
-        """Add waiting rows that fit the batch's width, the longest first, until padding or rows reach a limit.
+        """Add waiting rows that fit the batch's width, longest first, until a limit is reached.
 
         Args:
             jobs: Requests to take rows from.

@@ -205,7 +205,7 @@ class FileArrays:
 
 
 def read_operations(arrays: Iterable[mx.array]) -> list[int]:
-    """Return the addresses, in MLX's graph, of the operations that will read these lazy arrays from files."""
+    """Return the graph addresses of the operations that will read these lazy arrays."""
     graph = io.StringIO()
     mx.export_to_dot(graph, list(arrays))
     return [int(number) for number in _LOAD.findall(graph.getvalue())]
