@@ -87,7 +87,7 @@ async def test_a_wait_beyond_queue_timeout_fails_with_the_time_of_a_retry(models
             ):
                 problem = await problem_of(late)
                 assert (problem.status, problem.code) == (503, "queue_timeout")
-                assert problem.retry_after == MAX_RETRY  # the holder wants 2,500 times what took 0.1 seconds
+                assert 10 < (problem.retry_after or 0) <= MAX_RETRY  # the holder wants 2,500 times as much
                 holder.close()
                 assert isinstance((await until(patient, Finished))[-1], Finished)
 
