@@ -21,6 +21,7 @@ from greenroom.tests.support.engines.fixed_costs import CountedClock
 from greenroom.tests.support.hostile import sounds
 from greenroom.tests.support.media.hanging_recordings import decoding_threads
 from greenroom.tests.support.media.recordings import RATE, noise, write_recording
+from greenroom.tests.support.servers.bounded_waits import wait_until
 
 _TASKS = Path("/proc/self/task")
 MANY = 12
@@ -33,7 +34,7 @@ def _threads() -> int:
 
 @pytest.fixture
 def silent(tmp_path: Path) -> Path:
-    """Return hours of silence in FLAC, whose decoder would use every core."""
+    """Return an hour of silence in FLAC, whose decoder would use every core."""
     path = tmp_path / "silent.flac"
     path.write_bytes(sounds.silent_flac(1.0, 192_000, 8))
     return path
@@ -44,18 +45,18 @@ def test_many_recordings_take_no_more_threads_than_one(silent: Path, tmp_path: P
     before = _threads()
     many = [RecordingReader(silent, RATE, client="silent") for _ in range(MANY)]
     plain = RecordingReader(spoken, RATE, client="plain")
-    most = heard = 0
+    heard = 0
     try:
         while (block := plain.read(0.5)) is not None:
             heard += len(block)
             for each in many:  # An engine that skips silence reads on like this.
                 each.read(0.0)
-            most = max(most, _threads() - before)
+            # One whose turn is over may still be there beside the next; those of FFmpeg would stay.
+            wait_until(lambda: _threads() - before <= THREADS_AT_ONCE)
     finally:
         for each in (*many, plain):
             each.close()
     assert heard == 2 * RATE
-    assert most <= THREADS_AT_ONCE
 
 
 def test_closing_a_recording_ends_its_decoding_in_the_middle(silent: Path) -> None:
@@ -63,13 +64,11 @@ def test_closing_a_recording_ends_its_decoding_in_the_middle(silent: Path) -> No
     while reader.facts is None:
         reader.read(0.5)
     reader.close()
-    for thread in decoding_threads():
-        thread.join(10)
-        assert not thread.is_alive()
+    wait_until(lambda: not decoding_threads())
     heard = 0
     while (block := reader.read(0.0)) is not None and len(block):
         heard += len(block)
-    assert heard < 2 * 3_600 * RATE * 0.9
+    assert heard < 3_600 * RATE
     assert not len(DECODERS)
 
 

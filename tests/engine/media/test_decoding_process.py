@@ -13,13 +13,16 @@ import pytest
 from greenroom.engine.media import limited_process
 from greenroom.engine.media.decoding_process import REFUSED, DecodingLimits
 from greenroom.tests.support.hostile import refusing_system
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
 
 MEGABYTE = 1 << 20
 FILLING = """
-import sys
+import sys, time
 kept = []
 while len(kept) < int(sys.argv[1]):
     kept.append(b"x" * (1 << 20))
+while len(kept) > 300:  # until the watcher looks
+    time.sleep(0.1)
 print(len(kept))
 """
 LIMITS = "import json, resource; print(json.dumps([resource.getrlimit(kind) for kind in {kinds}]))"
@@ -29,7 +32,7 @@ def run(folder: Path, program: str, limits: DecodingLimits, *arguments: object) 
     """Return a program's exit status within limits, and its output."""
     path = folder / "decoder.py"
     path.write_text(program)
-    done = subprocess.run(limits.command(path, *arguments), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(limits.command(path, *arguments), capture_output=True, text=True, timeout=PATIENCE)
     return done.returncode, done.stdout.strip(), done.stderr.strip()
 
 
@@ -44,7 +47,7 @@ def system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_decoder_takes_no_more_memory_than_it_may(tmp_path: Path) -> None:
     limits = DecodingLimits(memory=300 * MEGABYTE)
     assert run(tmp_path, FILLING, limits, 100) == (0, "100", "")
-    assert run(tmp_path, FILLING, limits, 2000) == (REFUSED, "", "it takes too much memory")
+    assert run(tmp_path, FILLING, limits, 400) == (REFUSED, "", "it takes too much memory")
 
 
 @pytest.mark.usefixtures("system")

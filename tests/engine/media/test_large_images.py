@@ -6,18 +6,20 @@ import io
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from greenroom.engine.media import large_images
+from greenroom.engine.media import image_process, large_images
 from greenroom.engine.media.images import LARGE, ResolutionLimit, decode_image
 from greenroom.engine.media.large_images import decode_in_steps
 from greenroom.engine.resources.preparation_steps import PENDING, run_to_end
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import pictures
+from greenroom.tests.support.media.held_decoders import endless_decoder
 
 SIDE = 2_400
 assert SIDE * SIDE > LARGE
@@ -35,6 +37,12 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
 
     monkeypatch.setattr(subprocess, "Popen", noted)
     return started
+
+
+@pytest.fixture
+def endless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Let each image take for ever, however long the test waits."""
+    monkeypatch.setattr(image_process, "__file__", str(endless_decoder(tmp_path)))
 
 
 def large(kind: str = "PNG", mode: str = "RGB") -> bytes:
@@ -63,10 +71,11 @@ def test_small_images_need_no_process(processes: list[subprocess.Popen[bytes]]) 
     assert not processes
 
 
+@pytest.mark.usefixtures("endless")
 def test_others_go_on_while_a_large_image_is_decoded_and_whoever_leaves_ends_it(
     processes: list[subprocess.Popen[bytes]],
 ) -> None:
-    steps = decode_in_steps(large(), client="one")
+    steps = decode_in_steps(pictures.large_webp(), client="one")
     assert next(steps) == PENDING
     assert run_to_end(decode_in_steps(pictures.photo(), client="one")).size == (64, 64)
     (process,) = processes
@@ -74,8 +83,9 @@ def test_others_go_on_while_a_large_image_is_decoded_and_whoever_leaves_ends_it(
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.usefixtures("endless")
 def test_a_client_has_one_large_image_at_a_time(processes: list[subprocess.Popen[bytes]]) -> None:
-    data = large()
+    data = pictures.large_webp()
     mine = [decode_in_steps(data, client="one") for _ in range(3)]
     for steps in mine:
         assert next(steps) == PENDING
@@ -108,7 +118,8 @@ def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subpr
     assert len(processes) == 1
 
 
+@pytest.mark.usefixtures("endless")
 def test_a_process_that_takes_too_much_is_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_images, "SECONDS", 0.0)
     with pytest.raises(ProblemError, match="Send a smaller image"):
-        run_to_end(decode_in_steps(large()))
+        run_to_end(decode_in_steps(pictures.large_webp()))

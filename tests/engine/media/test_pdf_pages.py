@@ -5,21 +5,24 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 from PIL import Image
 
-from greenroom.engine.media import limited_process, pdf_pages
+from greenroom.engine.media import limited_process, pdf_pages, pdf_process
 from greenroom.engine.media.decoding_process import REFUSED
 from greenroom.engine.media.images import ImageLimits
 from greenroom.engine.media.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
 from greenroom.engine.resources.preparation_steps import run_to_end
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, refusing_system
+from greenroom.tests.support.media.held_decoders import endless_decoder, held_launcher
+from greenroom.tests.support.servers.bounded_waits import wait_until
 
 PARAM = "messages[0].content[0].file"
 
@@ -59,9 +62,18 @@ def test_odd_documents_are_drawn_or_refused_within_their_size(name: str) -> None
         assert all(page.width * page.height <= 2 * PAGE_PIXELS for page in pages)
 
 
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
+    """Let each document take for ever, until this is undone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pdf_process, "__file__", str(endless_decoder(tmp_path)))
+        yield patch
+
+
+@pytest.mark.usefixtures("endless")
 def test_a_page_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(ProblemError, match="takes too long"):
-        drawn(documents.slow_page(), left=DrawingTime(0.5))
+        drawn(documents.document(), left=DrawingTime(0.0))
 
 
 def test_an_encrypted_document_says_so() -> None:
@@ -88,8 +100,9 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return started
 
 
+@pytest.mark.usefixtures("endless")
 def test_whoever_leaves_a_document_ends_its_process(processes: list[subprocess.Popen[bytes]]) -> None:
-    drawing = draw_pages(documents.slow_page())
+    drawing = draw_pages(documents.document())
     next(drawing)
     (process,) = processes
     assert process.poll() is None
@@ -98,9 +111,9 @@ def test_whoever_leaves_a_document_ends_its_process(processes: list[subprocess.P
 
 
 def test_few_processes_draw_at_once_and_waiting_takes_none_of_a_documents_time(
-    processes: list[subprocess.Popen[bytes]],
+    processes: list[subprocess.Popen[bytes]], endless: pytest.MonkeyPatch
 ) -> None:
-    slow = [draw_pages(documents.slow_page()) for _ in range(AT_ONCE)]
+    slow = [draw_pages(documents.document()) for _ in range(AT_ONCE)]
     for drawing in slow:
         next(drawing)
     left = DrawingTime()
@@ -111,6 +124,7 @@ def test_few_processes_draw_at_once_and_waiting_takes_none_of_a_documents_time(
     assert left.seconds == DrawingTime().seconds
     for drawing in slow:
         drawing.close()
+    endless.undo()
     assert len(run_to_end(waiting)) == 1
     assert len(processes) == AT_ONCE + 1
 
@@ -136,15 +150,17 @@ def test_a_process_that_draws_watches_its_size_where_the_system_refuses_to_limit
 
 
 def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(
-    processes: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+    processes: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    program, pipe = held_launcher(tmp_path)
+    monkeypatch.setattr(limited_process, "__file__", str(program))
     left = DrawingTime()
     drawing = draw_pages(documents.document(), left=left)
     next(drawing)
+    pipe.write_bytes(b"")
     (process,) = processes
-    while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
-        time.sleep(0.001)
+    wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     now = time.monotonic()
-    monkeypatch.setattr("time.monotonic", lambda: now + 100)
+    monkeypatch.setattr("time.monotonic", lambda: now + 2 * DrawingTime().seconds)
     assert len(run_to_end(drawing)) == 1
     assert left.seconds > 0

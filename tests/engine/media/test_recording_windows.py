@@ -15,6 +15,7 @@ from greenroom.engine.resources.preparation_steps import PENDING, run_to_end
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders
 from greenroom.tests.support.media.recordings import RATE, Sound, noise, silence, write_recording
+from greenroom.tests.support.servers.bounded_waits import wait_until
 
 
 def test_all_samples_of_a_recording_are_decoded(tmp_path: Path) -> None:
@@ -41,7 +42,7 @@ def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.Monk
     with hanging_decoders():
         begun = [decode_recording(b"sound", RATE, 1) for _ in range(recording_windows.AT_ONCE + 1)]
         assert all(next(steps) == PENDING for steps in begun)
-        assert len(decoding_threads()) == THREADS_AT_ONCE
+        wait_until(lambda: len(decoding_threads()) == THREADS_AT_ONCE)  # those of earlier tests have ended
         assert len(DECODERS) == recording_windows.AT_ONCE
         begun[0].close()
         assert next(begun[-1]) == PENDING
@@ -49,7 +50,7 @@ def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.Monk
         for steps in begun:
             steps.close()
         assert not len(DECODERS)
-    assert not decoding_threads()
+    wait_until(lambda: not decoding_threads())
 
 
 def cut(sound: Sound, block: float = 0.5) -> list[Window]:

@@ -21,6 +21,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies, sounds
 from greenroom.tests.support.media.hanging_recordings import decoding_threads, hanging_decoders
 from greenroom.tests.support.media.recordings import CONTAINERS, RATE, Sound, silence, write_recording
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, wait_until
 
 
 def decode(path: Path, rate: int = RATE) -> Sound:
@@ -259,14 +260,12 @@ def test_promised_samples_take_no_memory(make: Callable[[int], bytes], samples: 
 def test_decoding_keeps_no_further_ahead_than_is_wanted(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "long", silence(120), "flac")
     recording = RecordingReader(path, RATE, ahead=4.0)
-    assert recording.read(5.0) is not None
-    first = recording.read(5.0)
+    assert recording.read(PATIENCE) is not None
+    first = recording.read(PATIENCE)
     assert recording.facts is not None
     assert first is not None
     assert len(first) == RATE // 2
-    for thread in decoding_threads():
-        thread.join(5)
-        assert not thread.is_alive()
+    wait_until(lambda: not decoding_threads())
     recording.close()
     ahead = 0
     while (block := recording.read(0.0)) is not None and len(block):

@@ -12,6 +12,7 @@ import pytest
 from greenroom.engine.media import recording_windows, recordings
 from greenroom.engine.media.recordings import Samples
 from greenroom.tests.support.media.recordings import silence
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def hanging_decoders() -> Iterator[None]:
             hung = decoding_threads()
             released.set()
             for thread in hung:
-                thread.join(5)
+                thread.join(PATIENCE)
 
 
 def decoding_threads() -> list[threading.Thread]:

@@ -15,8 +15,10 @@ from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Segment
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.transcription_engines import Transcriber, open_transcriber
+from greenroom.tests.support.media.hanging_recordings import decoding_threads
 from greenroom.tests.support.media.recordings import noise, write_recording
 from greenroom.tests.support.models.tiny_whisper import TEXT
+from greenroom.tests.support.servers.bounded_waits import wait_until
 
 
 @pytest.fixture
@@ -179,15 +181,10 @@ def test_a_cancelled_recording_ends_at_the_next_step_with_what_it_used(
 
 
 def test_closing_ends_the_threads_that_decode(english: Transcriber, long: Path) -> None:
-    import threading
-
     english.submit(long)
     english.step()
     english.engine.close()
-    for thread in threading.enumerate():
-        if thread.name == "audio-decoder":
-            thread.join(5)
-            assert not thread.is_alive()
+    wait_until(lambda: not decoding_threads())
 
 
 def test_windows_are_charged_while_they_are_computed(english_folder: Path, short: Path) -> None:
