@@ -68,14 +68,18 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Proofs at loads, and processes that decode files, take as long as they need; copies are timed small."""
+    """Proofs, reads of the disk and decoding processes take as long as they need; copies are timed small."""
     from greenroom.engine.loading import batching
     from greenroom.engine.media import large_images, pdf_pages
+    from greenroom.engine.text.prefix_cache import disk_tier, restoration
     from greenroom.engine.text.scheduler import step_costs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_costs, "_COPIED_BYTES", 1 << 20)  # 16 MB would take a third of each small load
         patch.setattr(batching, "MIN_SECONDS", math.inf)
+        patch.setattr(batching, "MAX_PASS_SECONDS", math.inf)
+        patch.setattr(disk_tier, "_SCAN_TIMEOUT", 3600.0)
+        patch.setattr(restoration, "READ_TIMEOUT", 3600.0)
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)
         yield

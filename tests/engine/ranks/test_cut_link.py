@@ -22,8 +22,7 @@ from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import TextDelta
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.engines.ranked_engines import GREEDY, requests, step_for_ever, submit
-from greenroom.tests.support.engines.text_engines import opened
+from greenroom.tests.support.engines.ranked_engines import GREEDY, check_answers, step_for_ever, submit
 
 BRIDGE = f"grbr{os.getpid() % 60_000}"
 NET = f"10.{128 + os.getpid() // 256 % 100}.{os.getpid() % 256}"
@@ -88,7 +87,7 @@ def linked(folder: Path, ranks: int, **load: Any) -> Iterator[RankedEngine]:
 def test_ranks_on_three_hosts_answer_as_one_process(kind: str, tiny_model: Callable[..., Path]) -> None:
     folder = tiny_model(kind, num_hidden_layers=4)
     with linked(folder, 3) as engine:
-        assert requests(engine, folder) == requests(opened(folder, Settings()), folder)
+        check_answers(engine, folder)
 
 
 @pytest.mark.deep

@@ -110,7 +110,7 @@ def test_the_fastest_transport_of_the_hardware_is_told(one: HostReport, other: H
 def test_a_link_is_measured_and_its_cost_told() -> None:
     figures = measure_link(THIS_HOST, THIS_HOST)
     assert 0 < figures.latency < 1
-    assert figures.bandwidth > 1e6
+    assert figures.bandwidth > 1e5
     with pytest.raises(ValueError, match=r"no link .* to 10\.255\.255\.1: host localhost: .*assign"):
         measure_link(THIS_HOST, Host("localhost", ("10.255.255.1",)))
     told = expectation(2, LinkFigures(0.0005, 1.25e9), 16_384)

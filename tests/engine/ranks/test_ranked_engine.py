@@ -15,7 +15,7 @@ import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.ranks import ranked_engine
-from greenroom.engine.ranks.messages import FrameReader, frame
+from greenroom.engine.ranks.messages import FrameReader, Message, frame
 from greenroom.engine.ranks.placement import RankPlace, local_places
 from greenroom.engine.ranks.ranked_engine import (
     RankedEngine,
@@ -36,13 +36,13 @@ from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.engines.ranked_engines import (
     GREEDY,
     PROMPT,
+    check_answers,
     ranked,
-    requests,
     run,
     step_for_ever,
     submit,
 )
-from greenroom.tests.support.engines.text_engines import finished, loaded, opened
+from greenroom.tests.support.engines.text_engines import finished, loaded
 from greenroom.tests.support.servers.bounded_waits import wait_until
 
 RANK = "from greenroom.engine.ranks import rank_process; rank_process._LINK_SECONDS = 1; rank_process.main()"
@@ -61,7 +61,7 @@ def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
     assert [place.start["memory_bytes"] for place in places] == [5 * 10**8] * 2
     places = tuple(attrs.evolve(place, command=IMPATIENT) for place in places)
     with ranked(folder, places, account=account) as engine:
-        assert requests(engine, folder) == requests(opened(folder, Settings()), folder)
+        check_answers(engine, folder)
         figures = engine.snapshot()
         assert 0 < figures.memory.cached <= account.charged - figures.memory.weights
         release_memory(engine, account)
@@ -122,8 +122,11 @@ def test_ranks_get_the_texts_of_the_operator_and_not_their_files(
     folder, settings = tiny_model("qwen3"), Settings(system_prompt=str(tmp_path / "prompt.txt"))
     load = ModelLoad(folder, detect(folder), settings)
     group = start_ranks(load, "tiny", (RankPlace("a", "", ("cat",)),))
-    [(_, start)] = FrameReader().feed(os.read(group.leader.output.fileno(), 1 << 20))
+    reader, messages = FrameReader(), list[Message]()
+    while not messages:
+        messages = reader.feed(os.read(group.leader.output.fileno(), 1 << 20))
     group.kill()
+    [(_, start)] = messages
     assert (start["system_prompt"], start["template"]) == ("Be kind.", None)
 
 
@@ -132,7 +135,7 @@ def test_ranks_get_the_texts_of_the_operator_and_not_their_files(
 def test_three_ranks_answer_as_one_process(kind: str, tiny_model: Callable[..., Path]) -> None:
     folder = tiny_model(kind, num_hidden_layers=4)
     with ranked(folder, 3) as engine:
-        assert requests(engine, folder) == requests(opened(folder, Settings()), folder)
+        check_answers(engine, folder)
 
 
 def lose(group: RankGroup, rank: int, sent: signal.Signals) -> float:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import mlx.core as mx
 
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
@@ -17,6 +19,7 @@ def observe(residence: Residence, nbytes: int) -> None:
 
 
 def test_what_a_step_takes_beyond_the_charges_is_its_working_space() -> None:
+    gc.collect()  # or arrays of earlier tests might be freed within
     account = MemoryAccount()
     residence = Residence(account)
     residence.begin(Share(account))

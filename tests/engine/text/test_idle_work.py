@@ -21,7 +21,7 @@ from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make_folder
-from greenroom.tests.support.engines.fixed_costs import CountedClock
+from greenroom.tests.support.engines.fixed_costs import CountedClock, FixedCosts
 from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.engines.text_engines import Driver, expected
 
@@ -76,7 +76,9 @@ def unproved(folder: Path, account: MemoryAccount | None = None, kv_bits: int | 
     model = load_model(folder, Settings(kv_bits=kv_bits), on_unchecked=rests.append)
     assert not can_batch(new_cache(model))
     share = Share(account) if account else None
-    driver.engine = TextEngine(model, driver.output_processor, background_check=rests[0], share=share)
+    driver.engine = TextEngine(
+        model, driver.output_processor, background_check=rests[0], share=share, costs=FixedCosts()
+    )
     return driver
 
 

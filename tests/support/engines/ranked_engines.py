@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.ranks.placement import RankPlace
 from greenroom.engine.ranks.ranked_engine import RankedEngine, load_ranks, open_ranked_engine, start_ranks
@@ -16,7 +18,7 @@ from greenroom.schemas.events.events import InferenceEvent, TextDelta
 from greenroom.schemas.messages.requests import InferenceRequest, JsonSchemaFormat, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.engines.text_engines import finished, loaded
+from greenroom.tests.support.engines.text_engines import finished, loaded, opened
 
 PROMPT = tuple(range(20, 90))
 GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
@@ -53,8 +55,17 @@ def run(engine: Any) -> dict[str, list[InferenceEvent]]:
     return found
 
 
-def requests(engine: Any, folder: Path) -> list[Any]:
-    """Answer eight requests of all kinds; return their tokens, log-probabilities and JSON."""
+def check_answers(engine: Any, folder: Path) -> None:
+    """Check that an engine answers as one in this process, which may multiply by another library."""
+    (found, scores), (wanted, others) = (
+        _answers(each, folder) for each in (engine, opened(folder, Settings()))
+    )
+    assert found == wanted
+    assert scores == pytest.approx(others, abs=1e-4)
+
+
+def _answers(engine: Any, folder: Path) -> tuple[list[Any], list[float]]:
+    """Answer eight requests of all kinds; return their tokens and JSON, and log-probabilities."""
     schema = {"type": "object", "properties": {"a": {"enum": ["b", "c"]}}, "required": ["a"]}
     written = JsonSchemaFormat(schema)
     for index in range(5):
@@ -67,13 +78,16 @@ def requests(engine: Any, folder: Path) -> list[Any]:
     found = run(engine)
     ends = {name: finished(events) for name, events in found.items()}
     assert ends["cancelled"].reason == "cancelled"
-    scored = [each.logprobs for each in found["scored"] if isinstance(each, TextDelta)]
+    scored = [score for each in found["scored"] if isinstance(each, TextDelta) for score in each.logprobs]
+    likeliest = [top for each in scored for top in each.top]
     texts = "".join(each.text for each in found["json"] if isinstance(each, TextDelta))
     submit(engine, folder, "again")
     again = finished(run(engine)["again"])
     assert again.usage.cached
     tokens = [ends[name].tokens for name in sorted(ends) if name != "cancelled"]
-    return [tokens, scored, texts, again.tokens, again.usage.cached]
+    said = [tokens, [each.token for each in scored], [token for token, _ in likeliest], texts]
+    scores = [*(each.logprob for each in scored), *(value for _, value in likeliest)]
+    return [*said, again.tokens, again.usage.cached], scores
 
 
 def step_for_ever(engine: RankedEngine) -> None:

@@ -16,7 +16,7 @@ def endless_decoder(folder: Path) -> Path:
 
 
 def held_launcher(folder: Path) -> tuple[Path, Path]:
-    """Return the program of a launcher of decoders that begins once its pipe has been opened, and the pipe."""
+    """Return a program that launches a decoder once its pipe has been opened, and that pipe."""
     program, pipe, launcher = folder / "held.py", folder / "pipe", limited_process.__file__
     os.mkfifo(pipe)
     run = f"sys.argv[0] = {launcher!r}\nrunpy.run_path({launcher!r}, run_name='__main__')\n"

@@ -49,7 +49,7 @@ def written(folder: Path, root: Path) -> None:
 
 def calm(driver: Driver) -> int:
     """Start a long stream; return its index."""
-    index = int(driver.submit(words(20, 90), 2000))
+    index = int(driver.submit(words(20, 90), 20_000))  # however long the disk takes
     while len(driver.tokens[index]) < 5:
         driver.step()
     return index
