@@ -194,16 +194,16 @@ async def full(settings: Settings) -> AsyncIterator[Served]:
                 # Those who ask below, with a key and without one, each have their share.
                 for asker in (ask, partial(ask, authorization="Bearer any")):
                     nursery.start_soon(asker)
-                while (await _waiting(served)) < 1:  # noqa: ASYNC110
+                while await _queued(served) < 2:  # noqa: ASYNC110
                     await trio.sleep(0.005)
                 yield served
             finally:
                 faults.gate.set()
 
 
-async def _waiting(served: Served) -> int:
+async def _queued(served: Served) -> int:
     status = await served.system.pool.ask(DescribePool(), PoolStatus)
-    return sum(model.waiting for model in status.models) if isinstance(status, PoolStatus) else 0
+    return sum(model.queue for model in status.models) if isinstance(status, PoolStatus) else 0
 
 
 def _request(protocol: Spoken, cause: str) -> tuple[dict[str, Any], dict[str, str]]:
