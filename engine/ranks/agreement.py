@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,19 +15,20 @@ LIBRARIES = ("greenroom", "mlx", "mlx-lm")
 """Libraries whose versions must be equal on all hosts."""
 _SAMPLES, _SAMPLE_BYTES = 16, 4_096
 
+Agreement = Mapping[str, str]
+"""What must be equal on all hosts, by name: the plan's digest, versions of libraries, identities of files."""
 
-class Agreement(msgspec.Struct, frozen=True):
-    """The state of one rank's host.
+
+def agreement_of(folder: Path, files: Iterable[str], plan: Any = None) -> Agreement:
+    """Return what this machine has to agree on with the others.
 
     Args:
-        plan: The model, its split and its settings, as canonical JSON.
-        versions: Versions by library.
-        files: Identities of files by name (`file_identity`).
+        files: Names of the files that count, beside the configuration.
+        plan: Model, split and addresses, as JSON can hold them.
     """
-
-    plan: str
-    versions: dict[str, str]
-    files: dict[str, str]
+    plan_digest = hashlib.sha256(msgspec.json.encode(plan, order="sorted")).hexdigest()[:16]
+    found = {name: file_identity(folder / name) for name in sorted({*files, "config.json"})}
+    return {"plan": plan_digest, **{name: _version(name) for name in LIBRARIES}, **found}
 
 
 def _version(name: str) -> str:
@@ -34,13 +36,6 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "unknown"
-
-
-def agreement_of(plan: Mapping[str, object], folder: Path, names: Iterable[str]) -> Agreement:
-    """Return the agreement that this machine can offer. `names`: files that count; missing ones are told."""
-    files = {name: file_identity(folder / name) for name in sorted({*names, "config.json"})}
-    versions = {name: _version(name) for name in LIBRARIES}
-    return Agreement(msgspec.json.encode(plan, order="sorted").decode(), versions, files)
 
 
 def file_identity(path: Path) -> str:
@@ -65,24 +60,13 @@ def file_identity(path: Path) -> str:
 
 
 def check_agreement(first: Agreement, own: Agreement, host: str) -> None:
-    """Refuse to load a rank whose host differs from that of rank 0.
-
-    Args:
-        first: Agreement that rank 0 sent.
-        own: Agreement of this rank, with the files that it reads.
-        host: Name of this rank's host, for the error.
-
-    Raises:
-        ValueError: One sentence that names the host and all differences.
+    """Compare what a host has, all of `own`, with what rank 0 has. Raises ValueError: one sentence that names
+    the host and all differences.
     """
-    pairs = [
-        (name, first.versions.get(name, "unknown"), own.versions.get(name, "unknown")) for name in LIBRARIES
-    ]
-    pairs += [(name, first.files.get(name, "missing"), found) for name, found in own.files.items()]
     differ = [
-        f"{name} is {theirs} there and {ours} on rank 0" for name, ours, theirs in pairs if ours != theirs
+        f"{name} is {found} there and {first.get(name, 'missing')} on rank 0"
+        for name, found in own.items()
+        if found != first.get(name)
     ]
-    if first.plan != own.plan:
-        differ.append("it was started with another plan")
     if differ:
         raise ValueError(f"host {host} differs from rank 0: {'; '.join(differ)}")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import attrs
 
 from greenroom.engine.catalog.model_files import read_optional, text_config
-from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
-from greenroom.engine.ranks.host_commands import checked_answer, end_question, finish_question, start_question
+from greenroom.engine.ranks.agreement import LIBRARIES, Agreement, agreement_of, check_agreement
+from greenroom.engine.ranks.host_commands import answer_of, asking
 from greenroom.engine.ranks.placement import plan_placement
-from greenroom.engine.ranks.survey import HostReport, ask_reports, rooms_of
+from greenroom.engine.ranks.probe_host import HostReport, LinkFigures
+from greenroom.engine.ranks.survey import ask_reports, rooms_of, weight_files
 from greenroom.engine.resources.device_memory import default_memory
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError
@@ -40,61 +39,44 @@ class CheckedModel:
     record: CapabilityRecord
 
     @property
-    def files(self) -> list[str]:
-        return sorted(file.name for file in self.folder.glob("model*.safetensors"))
-
-    @property
     def hop_bytes(self) -> int:
         """Bytes of a token's activations between two ranks."""
         config = read_optional(self.folder / "config.json")
         return 2 * int(text_config(config).get("hidden_size") or config.get("hidden_size") or 0)
 
 
-@attrs.frozen
-class LinkFigures:
-    """Measurements of a link: seconds one way, and bytes per second."""
-
-    latency: float
-    bandwidth: float
-
-    def told(self) -> str:
-        return f"{self.latency * 1000:.2f} ms one way, {self.bandwidth / 1e9:.2f} GB/s"
-
-
 def check_hosts(
     hosts: Sequence[Host], model: CheckedModel | None, settings: Settings
 ) -> Iterator[HostFinding]:
     """Yield the findings of all hosts, their links and a model's split."""
-    files = [] if model is None else model.files
     name, folder = ("", None) if model is None else (model.name, model.folder)
-    reports = ask_reports(hosts, folder, name, files)
-    here = agreement_of({}, folder or Path("/nonexistent"), files)
-    good: list[Host] = []
-    for host in dict.fromkeys(hosts):
-        report = reports[host.ssh]
-        if isinstance(report, str):
-            yield host.ssh, report, True
-            continue
-        found = [*_check_host(host, report, here, model)]
-        yield from found
-        good += [] if any(wrong for *_, wrong in found) else [host]
-    if len(good) == len({*hosts}):
-        known = {name: report for name, report in reports.items() if isinstance(report, HostReport)}
-        yield from _check_links(hosts, known, model)
+    here = agreement_of(folder or Path("/nonexistent"), weight_files(folder))
+    found: dict[str, HostReport] = {}
+    any_wrong = False
+    for asked, told in ask_reports(hosts, folder, name).items():
+        host = next(each for each in hosts if each.ssh == asked)
+        if isinstance(told, str):
+            findings: list[HostFinding] = [(asked, told, True)]
+        else:
+            found[asked], findings = told, [*_check_host(host, told, here, model)]
+        any_wrong |= any(wrong for *_, wrong in findings)
+        yield from findings
+    if not any_wrong:
+        yield from _check_links(hosts, found, model)
         if model is not None:
-            yield _check_split(hosts, known, model, settings)
+            yield _check_split(hosts, found, model, settings)
 
 
 def _check_host(
     host: Host, report: HostReport, here: Agreement, model: CheckedModel | None
 ) -> Iterator[HostFinding]:
     how = "this machine" if host.is_here else "reached by ssh"
-    libraries = ", ".join(f"{name} {version}" for name, version in report.versions.items())
+    libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
     memory = host.memory_bytes or report.memory_bytes
     yield host.ssh, f"{how} ({report.name}, {report.system}); {libraries}", False
     yield host.ssh, f"ranks may have {memory / 1e9:.1f} GB there", False
     try:
-        check_agreement(here, Agreement("{}", report.versions, report.files if model else {}), host.ssh)
+        check_agreement(here, report.agreement, host.ssh)
     except ValueError as error:
         yield host.ssh, str(error), True
     else:
@@ -104,8 +86,8 @@ def _check_host(
         if (link := report.links.get(ip)) is None:
             yield host.ssh, f"no interface there has the address {ip}", True
             continue
-        speed = f", {link['megabits'] / 1000:g} Gb/s" if link["megabits"] else ""
-        yield host.ssh, f"{ip} is {link['name']} ({link['kind']}{speed})", False
+        speed = f", {link.megabits / 1000:g} Gb/s" if link.megabits else ""
+        yield host.ssh, f"{ip} is {link.name} ({link.kind}{speed})", False
         if ip.startswith("169.254."):
             text = f"{ip} is link-local and may change at every start: give the interface a fixed address"
             yield host.ssh, text, False
@@ -115,52 +97,49 @@ def _check_links(
     hosts: Sequence[Host], reports: dict[str, HostReport], model: CheckedModel | None
 ) -> Iterator[HostFinding]:
     """Yield what the links of the ring can do, each measured once."""
-    pairs = dict.fromkeys(
-        tuple(sorted(p, key=hosts.index)) for p in zip(hosts, [*hosts[1:], hosts[0]], strict=True)
-    )
+    ring = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
     figures: list[LinkFigures] = []
-    for first, second in pairs:
+    for first, second in dict.fromkeys(tuple(sorted(pair, key=hosts.index)) for pair in ring):
         subject = f"{first.ssh} → {second.ssh}"
         try:
-            figures.append(measure_link(first, second))
+            found = measure_link(first, second)
         except ValueError as error:
             yield subject, str(error), True
             continue
-        yield subject, figures[-1].told(), False
+        figures.append(found)
+        yield subject, f"{found.latency * 1000:.2f} ms one way, {found.bandwidth / 1e9:.2f} GB/s", False
         yield subject, possible_transport(reports[first.ssh], first, reports[second.ssh], second), False
-    if len(figures) == 0 or len(hosts) < 2:
+    if not figures or len(hosts) < 2:
         return
     slowest = LinkFigures(max(f.latency for f in figures), min(f.bandwidth for f in figures))
     yield "expect", expectation(len(hosts), slowest, 8_192 if model is None else model.hop_bytes), False
-    if any(reports[host.ssh].links[host.ips[0]]["kind"] != "loopback" for host in hosts):  # type: ignore[index]
+    if any(_kind(reports[host.ssh], host) != "loopback" for host in hosts):
         text = "the ring has no authentication and no encryption: keep it on a cable or network of your own"
         yield "safety", text, False
 
 
 def measure_link(first: Host, second: Host) -> LinkFigures:
     """Measure a TCP connection from one host to another. Raises ValueError: they do not connect."""
-    listening = start_question(second, {"ask": "listen", "ip": second.ips[0]})
-    overdue = threading.Timer(_LINK_SECONDS, listening.kill)
-    overdue.start()
+    here, there = first.ips[0], second.ips[0]
     try:
-        assert listening.stdout is not None
-        told = listening.stdout.readline()
-        if not told:
-            finish_question(second, listening, 5.0)  # tells why
-        port = checked_answer(second, json.loads(told))["port"]
-        question = {"ask": "connect", "ip": first.ips[0], "to": second.ips[0], "port": port}
-        measured = finish_question(first, start_question(first, question), _LINK_SECONDS)
-        return LinkFigures(float(measured["latency"]), float(measured["bandwidth"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"no link from {first.ips[0]} to {second.ips[0]}: {error}") from None
-    finally:
-        overdue.cancel()
-        end_question(listening)
+        with asking(second, {"ask": "listen", "ip": there}) as listening:
+            assert listening.stdout is not None
+            # A process that ends tells why instead.
+            port = int(listening.stdout.readline() or answer_of(second, listening, _LINK_SECONDS, int))
+            with asking(first, {"ask": "connect", "ip": here, "to": there, "port": port}) as connecting:
+                return answer_of(first, connecting, _LINK_SECONDS, LinkFigures)
+    except ValueError as error:
+        raise ValueError(f"no link from {here} to {there}: {error}") from None
+
+
+def _kind(report: HostReport, host: Host) -> str:
+    link = report.links[host.ips[0]]
+    return "" if link is None else link.kind
 
 
 def possible_transport(one: HostReport, first: Host, other: HostReport, second: Host) -> str:
     """Return a sentence on the fastest transport that this hardware can ever have."""
-    kinds = {str((one.links[first.ips[0]] or {})["kind"]), str((other.links[second.ips[0]] or {})["kind"])}
+    kinds = {_kind(one, first), _kind(other, second)}
     generations = [one.thunderbolt, other.thunderbolt]
     if first == second:
         return "one machine: the ring over its loopback, which needs no cable"

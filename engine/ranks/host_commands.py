@@ -7,15 +7,17 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from greenroom.schemas.settings.hosts import Host
 
 SSH = (
-    "ssh",
-    *("-T", "-a", "-x"),
+    *("ssh", "-T", "-a", "-x"),
     *("-o", "BatchMode=yes"),
     *("-o", "ConnectTimeout=10"),
     *("-o", "ServerAliveInterval=1"),
@@ -30,41 +32,35 @@ one is gone."""
 
 PROBE = "greenroom.engine.ranks.probe_host"
 
+T = TypeVar("T")
 
-def command_on(
-    host: Host, arguments: Sequence[str], environment: Mapping[str, str] | None = None
-) -> list[str]:
-    """Return the command that runs a host's Python with arguments, such as `-m` and a module.
 
-    Args:
-        environment: Further variables of the process; ssh would not pass on those of this one.
-    """
-    variables = dict(entry.split("=", 1) for entry in host.envs) | dict(environment or {})
+def command_on(host: Host, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a host's Python with arguments, such as `-m` and a module."""
     python = host.python or sys.executable
-    settings = [f"{name}={value}" for name, value in variables.items()]
-    command = ["env", *settings, python, *arguments] if settings else [python, *arguments]
-    if host.is_here:
-        return command
-    return [*SSH, "--", host.ssh, f"exec {shlex.join(command)}"]
+    # ssh would not pass on variables of this process.
+    command = [*(("env", *host.envs) if host.envs else ()), python, *arguments]
+    return command if host.is_here else [*SSH, "--", host.ssh, f"exec {shlex.join(command)}"]
 
 
-def start_question(host: Host, question: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-    """Start a process on a host that answers a question by lines of JSON; whoever starts it ends it."""
-    try:
-        process = subprocess.Popen(
-            command_on(host, ["-P", "-m", PROBE, json.dumps(question)]),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            process_group=0,  # so that Ctrl-C in a terminal ends them in order
-        )
+@contextmanager
+def asking(host: Host, question: Mapping[str, Any]) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a process on a host that answers a question by lines of JSON, until the end of the block."""
+    command = command_on(host, ["-P", "-m", PROBE, json.dumps(question)])
+    pipes: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    try:  # a process group of its own, so that Ctrl-C in a terminal ends it in order
+        process = subprocess.Popen(command, process_group=0, **pipes)
     except OSError as error:
         raise ValueError(f"host {host.ssh}: {error.filename}: {error.strerror}") from error
-    return process
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def finish_question(host: Host, process: subprocess.Popen[bytes], seconds: float) -> dict[str, Any]:
-    """Return the last line of a process's answer, after at most `seconds`; it is then gone.
+def answer_of(host: Host, process: subprocess.Popen[bytes], seconds: float, kind: type[T]) -> T:
+    """Return the last line of a process's answer, after at most `seconds`.
 
     Raises:
         ValueError: One sentence that names the host: ssh fails, it does not answer, or has no Greenroom.
@@ -73,38 +69,18 @@ def finish_question(host: Host, process: subprocess.Popen[bytes], seconds: float
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         raise ValueError(f"host {host.ssh} did not answer in time") from None
-    finally:
-        end_question(process)
-    lines = out.decode(errors="replace").splitlines()
+    if process.returncode or not out.strip():
+        why = _why(host, process.returncode, err.decode(errors="replace"))
+        raise ValueError(f"host {host.ssh}: {why}")
     try:
-        answer = json.loads(lines[-1])
-    except (IndexError, ValueError):
-        raise ValueError(
-            f"host {host.ssh}: {_why(host, process.returncode, err.decode(errors='replace'))}"
-        ) from None
-    return checked_answer(host, answer)
-
-
-def checked_answer(host: Host, answer: Any) -> dict[str, Any]:
-    """Return an answer. Raises ValueError: it tells an error."""
-    if not isinstance(answer, dict) or "error" in answer:
-        told = answer["error"] if isinstance(answer, dict) else answer
-        raise ValueError(f"host {host.ssh}: {str(told)[:300]}")
-    return answer
-
-
-def end_question(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    process.wait()
-    for pipe in (process.stdin, process.stdout, process.stderr):
-        if pipe is not None:
-            pipe.close()
+        return msgspec.json.decode(out.splitlines()[-1], type=kind)
+    except ValueError as error:
+        raise ValueError(f"host {host.ssh} does not answer as this version does: {error}") from None
 
 
 def _why(host: Host, status: int, said: str) -> str:
-    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "it said nothing")[
-        :300
-    ]
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    last = (lines or ["it said nothing"])[-1][:300]
     if status == 255 and not host.is_here:
         return f"ssh fails ({last}): `ssh {host.ssh} true` must work without a question"
     if "No module named" in last or status in (126, 127):

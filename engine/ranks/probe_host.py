@@ -20,29 +20,80 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from greenroom.engine.ranks.agreement import agreement_of
 
 _PINGS, _CHUNK, _SECONDS = 200, 1 << 20, 0.5
 _TIMEOUT = 20.0
 
 
-def report(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Describe this machine as a place for ranks.
+class Link(msgspec.Struct, frozen=True):
+    """An interface with an address of the ring, and ports that are free there.
 
     Args:
-        question: `folder` and `model` of the model's files, `files` that count, `ips` of the ring, and
-            `ports`, the number of free ports wanted on each.
+        kind: `loopback`, `thunderbolt`, `wireless` or `ethernet`; `virtual` for one without hardware.
+        megabits: Its speed per second; None if the system does not tell.
     """
-    folder = find_folder(str(question.get("folder", "")), str(question.get("model", "")))
-    found: dict[str, Any] = {"name": socket.gethostname(), "memory_bytes": usable_memory(), **_system()}
-    agreed = agreement_of({}, folder or Path("/nonexistent"), question.get("files", ()))
-    found |= {"versions": agreed.versions, "files": agreed.files, "folder": str(folder) if folder else None}
-    ports: dict[str, list[int]] = {}
-    found["links"] = {}
-    for ip in question.get("ips", ()):
-        found["links"][ip] = interface = find_interface(ip)
-        ports[ip] = free_ports(ip, int(question.get("ports", 0))) if interface is not None else []
-    return {**found, "ports": ports}
+
+    name: str
+    kind: str
+    megabits: int | None = None
+    ports: list[int] = []
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """A machine as a place for ranks.
+
+    Args:
+        memory_bytes: Bytes that ranks may take, less what other programs have on Linux.
+        agreement: What it has to agree on with the other hosts.
+        folder: Folder of the model's files; None if it has none.
+        links: Links by address; None where no interface has it.
+        macos: Its version; empty elsewhere.
+        thunderbolt: Generation of its Thunderbolt; None without.
+    """
+
+    name: str
+    system: str
+    memory_bytes: int
+    agreement: dict[str, str]
+    folder: str | None
+    links: dict[str, Link | None]
+    macos: str = ""
+    thunderbolt: int | None = None
+
+
+class LinkFigures(msgspec.Struct, frozen=True):
+    """Measurements of a link: seconds one way, and bytes per second."""
+
+    latency: float
+    bandwidth: float
+
+
+def report(folder: str, model: str, files: list[str], ips: list[str], ports: int) -> HostReport:
+    """Describe this machine. `ports`: number of free ports wanted on each of `ips`."""
+    from greenroom.engine.resources.device_memory import available_memory, default_memory
+
+    usable, available = default_memory(), available_memory()
+    if available is not None and sys.platform != "darwin":
+        usable = min(usable, available)
+    found = find_folder(folder, model)
+    macos, thunderbolt = platform.mac_ver()[0], None
+    if macos:
+        speeds = re.findall(r"(\d+) Gb/s", _output("system_profiler", "SPThunderboltDataType"))
+        # Thunderbolt 5 has 80 Gb/s, and 120 in one direction; 4 has 40.
+        thunderbolt = (5 if max(map(int, speeds)) >= 80 else 4) if speeds else None
+    return HostReport(
+        socket.gethostname(),
+        platform.platform(),
+        usable,
+        dict(agreement_of(found or Path("/nonexistent"), files)),
+        None if found is None else str(found),
+        {ip: find_link(ip, ports) for ip in ips},
+        macos,
+        thunderbolt,
+    )
 
 
 def find_folder(folder: str, model: str) -> Path | None:
@@ -53,14 +104,6 @@ def find_folder(folder: str, model: str) -> Path | None:
     from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
     return find_cached_model(model, hub_cache_folder()) if model else None
-
-
-def usable_memory() -> int:
-    """Return the bytes that ranks may take on this machine, less what other programs have on Linux."""
-    from greenroom.engine.resources.device_memory import available_memory, default_memory
-
-    usable, available = default_memory(), available_memory()
-    return usable if available is None or sys.platform == "darwin" else min(usable, available)
 
 
 def free_ports(ip: str, count: int) -> list[int]:
@@ -77,30 +120,26 @@ def free_ports(ip: str, count: int) -> list[int]:
             sock.close()
 
 
-# Links: kind and speed of an interface, and the fastest transport that the hardware can ever have.
-
-
-def find_interface(ip: str) -> dict[str, Any] | None:
-    """Return name, kind and megabits per second of the interface with an address; None if there is none."""
-    listing = _output("ifconfig", "-a") if sys.platform == "darwin" else _output("ip", "-o", "-4", "addr")
+def find_link(ip: str, ports: int) -> Link | None:
+    """Return the interface with an address, and free ports there; None if this machine does not have it."""
+    if not (free := free_ports(ip, max(1, ports))):
+        return None
+    if ip.startswith("127."):
+        return Link("lo", "loopback", None, free)
     if sys.platform == "darwin":
-        block = re.search(
-            rf"^(\w+): (?:(?!^\w).)*?\binet {re.escape(ip)} ", listing, re.MULTILINE | re.DOTALL
-        )
-        name = block[1] if block else None
+        listing, pattern = _output("ifconfig", "-a"), rf"^(\w+): (?:(?!^\w).)*?\binet {re.escape(ip)} "
     else:
-        line = re.search(rf"^\d+: (\S+) +inet {re.escape(ip)}/", listing, re.MULTILINE)
-        name = line[1] if line else None
-    if name is None:
-        bound = bool(free_ports(ip, 1))  # such as 127.0.0.2, which no interface lists
-        return (
-            {"name": "lo", "kind": "loopback", "megabits": None} if bound and ip.startswith("127.") else None
-        )
-    return {"name": name, "kind": _kind(name), "megabits": _megabits(name)}
+        listing, pattern = _output("ip", "-o", "-4", "addr"), rf"^\d+: (\S+) +inet {re.escape(ip)}/"
+    found = re.search(pattern, listing, re.MULTILINE | re.DOTALL)
+    name = found[1] if found else "unknown"
+    try:
+        megabits = int(Path("/sys/class/net", name, "speed").read_text())
+    except (OSError, ValueError):
+        megabits = 0
+    return Link(name, _kind(name), max(0, megabits) or None, free)
 
 
 def _kind(name: str) -> str:
-    """Return `loopback`, `thunderbolt`, `wireless` or `ethernet`; `virtual` for one without hardware."""
     if name.startswith("lo"):
         return "loopback"
     if sys.platform == "darwin":
@@ -111,67 +150,42 @@ def _kind(name: str) -> str:
     device = Path("/sys/class/net", name)
     if (device / "wireless").exists():
         return "wireless"
-    driver = os.path.basename(os.path.realpath(device / "device/driver"))
-    return (
-        "thunderbolt"
-        if "thunderbolt" in driver
-        else "ethernet"
-        if (device / "device").exists()
-        else "virtual"
-    )
-
-
-def _megabits(name: str) -> int | None:
-    try:
-        speed = int(Path("/sys/class/net", name, "speed").read_text())
-    except (OSError, ValueError):
-        return None
-    return speed if speed > 0 else None
-
-
-def _system() -> dict[str, Any]:
-    """Return the system, its version if it is macOS, and the generation of Thunderbolt; None without."""
-    release, thunderbolt = platform.mac_ver()[0], None
-    if release:
-        speeds = re.findall(r"(\d+) Gb/s", _output("system_profiler", "SPThunderboltDataType"))
-        # Thunderbolt 5 has 80 Gb/s, and 120 in one direction; 4 has 40.
-        thunderbolt = (5 if max(map(int, speeds)) >= 80 else 4) if speeds else None
-    return {"macos": release, "thunderbolt": thunderbolt, "system": platform.platform()}
+    if "thunderbolt" in os.path.basename(os.path.realpath(device / "device/driver")):
+        return "thunderbolt"
+    return "ethernet" if (device / "device").exists() else "virtual"
 
 
 def _output(*command: str) -> str:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return done.stdout
 
 
 # Measurement of a link: one process listens at an address, another connects from its own.
 
 
-def listen(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Tell a free port at an address, echo single bytes there, then swallow all further ones."""
-    with socket.create_server((question["ip"], 0)) as server:
+def listen(ip: str) -> int:
+    """Print a free port at an address, echo single bytes there, then swallow and count all further ones."""
+    with socket.create_server((ip, 0)) as server:
         server.settimeout(_TIMEOUT)
-        _tell({"port": server.getsockname()[1]})
+        print(server.getsockname()[1], flush=True)
         taken, _ = server.accept()
+    received = 0
     with taken:
         taken.settimeout(_TIMEOUT)
         taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(_PINGS):
             taken.sendall(taken.recv(1))
-        received = 0
         while chunk := taken.recv(_CHUNK):
             received += len(chunk)
         taken.sendall(b".")
-    return {"bytes": received}
+    return received
 
 
-def connect(question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the median latency one way, in seconds, and the bytes per second to a listening process."""
-    source, target = (question["ip"], 0), (question["to"], question["port"])
-    with socket.create_connection(target, timeout=_TIMEOUT, source_address=source) as sock:
+def connect(ip: str, to: str, port: int) -> LinkFigures:
+    """Measure the median latency and the speed to a process that listens."""
+    with socket.create_connection((to, port), timeout=_TIMEOUT, source_address=(ip, 0)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         times = []
         for _ in range(_PINGS):
@@ -186,17 +200,15 @@ def connect(question: Mapping[str, Any]) -> dict[str, Any]:
         sock.shutdown(socket.SHUT_WR)
         sock.recv(1)
         seconds = time.perf_counter() - begun
-    return {"latency": statistics.median(times) / 2, "bandwidth": sent / seconds}
+    return LinkFigures(statistics.median(times) / 2, sent / seconds)
 
 
-def _tell(answer: Mapping[str, Any]) -> None:
-    print(json.dumps(answer), flush=True)
+def answer(question: Mapping[str, Any]) -> Any:
+    """Answer a question: its `ask` names the function, its other members are the arguments."""
+    given = dict(question)
+    return {"report": report, "listen": listen, "connect": connect}[given.pop("ask")](**given)
 
 
 if __name__ == "__main__":
     signal.alarm(60)  # nobody waits longer, and a cut link must leave nothing behind
-    asked = json.loads(sys.argv[1])
-    try:
-        _tell({"report": report, "listen": listen, "connect": connect}[asked["ask"]](asked))
-    except OSError as error:
-        _tell({"error": str(error)})
+    print(msgspec.json.encode(answer(json.loads(sys.argv[1]))).decode(), flush=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import select
 import signal
 import sys
 import threading
@@ -19,12 +20,11 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import attrs
 
-from greenroom.engine.ranks.messages import Message, frame, read_message
+from greenroom.engine.ranks.messages import FrameReader, Message, frame
 from greenroom.schemas.settings.hosts import THIS_HOST
 
 if TYPE_CHECKING:
@@ -79,20 +79,15 @@ def main() -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also ends a stopped process
     commands: SimpleQueue[Message] = SimpleQueue()
-    given, reports = os.fdopen(os.dup(0), "rb"), Reports(os.fdopen(os.dup(1), "wb"))
+    given, reports = os.dup(0), Reports(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
-    start = read_message(given)
-    if start is None:
-        return
-    heard = Heard(time.monotonic())
-    threading.Thread(target=_read_commands, args=(given, commands, heard), daemon=True).start()
-    if start[1].get("host", THIS_HOST.ssh) != THIS_HOST.ssh:
-        threading.Thread(target=_end_without_link, args=(heard,), daemon=True).start()
+    threading.Thread(target=_read_commands, args=(given, commands), daemon=True).start()
+    _, start = commands.get()
     threading.Thread(target=reports.beat_forever, daemon=True).start()
     from greenroom.schemas.problems import ProblemError
 
     try:
-        Rank(dict(start[1]), commands, reports).run()
+        Rank(dict(start), commands, reports).run()
     except ProblemError as error:
         reports.put("refused", error.problem)
     except BaseException as error:
@@ -102,34 +97,28 @@ def main() -> None:
     os._exit(0)  # without waiting for transfers that never end
 
 
-@attrs.define
-class Heard:
-    """The time at which the parent was last heard."""
+def _read_commands(given: int, commands: SimpleQueue[Message]) -> None:
+    """Read commands until the parent has closed the input, is gone, or says what nobody understands.
 
-    at: float
-
-
-def _read_commands(given: BinaryIO, commands: SimpleQueue[Message], heard: Heard) -> None:
-    try:
-        while (command := read_message(given)) is not None:
-            heard.at = time.monotonic()
-            if command != ("alive",):
-                commands.put(command)
-    finally:
-        os._exit(0)  # the parent has closed it, is gone, or says what nobody understands
-
-
-def _end_without_link(heard: Heard) -> None:
-    """End the process once its parent, on another machine, has long been silent: a cut link ends no input.
-
-    It counts seconds of its own: while a library holds the interpreter, nobody hears the parent.
+    A cut link ends no input: if the parent, on another machine, has long been silent, that ends the process,
+    too. Seconds of waits are counted: while a library holds the interpreter, nobody hears the parent.
     """
-    silent = 0
-    while silent < _LINK_SECONDS:
-        before = heard.at
-        time.sleep(1.0)
-        silent = silent + 1 if heard.at == before else 0
-    os._exit(1)
+    reader, silent, is_far = FrameReader(), 0, False
+    try:
+        while not is_far or silent < _LINK_SECONDS:
+            if not select.select([given], [], [], 1.0)[0]:
+                silent += 1
+                continue
+            silent = 0
+            if not (data := os.read(given, 1 << 20)):
+                break
+            for command in reader.feed(data):
+                if command[0] == "start":
+                    is_far = command[1].get("host", THIS_HOST.ssh) != THIS_HOST.ssh
+                if command != ("alive",):
+                    commands.put(command)
+    finally:
+        os._exit(0)
 
 
 class Rank:
@@ -169,16 +158,15 @@ class Rank:
 
     def _check_host(self) -> None:
         """Refuse to load if the plan, libraries or files of this host differ from those of the parent's."""
-        from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
+        from greenroom.engine.ranks.agreement import agreement_of, check_agreement
         from greenroom.schemas.problems import ProblemError, load_failed
 
         start = self._start
         if (expected := start.get("agreement")) is None:
             return  # all ranks are of one machine
         plan = {"model": start["model"], "split": start["split"], "ring": start["hosts"]}
-        own = agreement_of(plan, self._folder, start["files"])
         try:
-            check_agreement(Agreement(*expected), own, start["host"])
+            check_agreement(expected, agreement_of(self._folder, start["files"], plan), start["host"])
         except ValueError as error:
             raise ProblemError(load_failed(start["model"], f"{error}.")) from error
 
@@ -188,12 +176,12 @@ class Rank:
 
         from greenroom.engine.ranks.replay import Link
 
-        with NamedTemporaryFile("w", suffix=".json") as file:
+        # A pipe, since a rank that is killed while it joins would leave a file behind.
+        hosts, writer = os.pipe()
+        with os.fdopen(writer, "w") as file:
             json.dump(self._start["hosts"], file)
-            file.flush()
-            os.environ.update(MLX_HOSTFILE=file.name, MLX_RANK=str(self._start["rank"]))
-            link = Link(mx.distributed.init(strict=True, backend=self._start["backend"]))
-        return link
+        os.environ.update(MLX_HOSTFILE=f"/dev/fd/{hosts}", MLX_RANK=str(self._start["rank"]))
+        return Link(mx.distributed.init(strict=True, backend=self._start["backend"]))
 
     def _load_part(self, link: Link) -> tuple[Any, Part, int | None]:
         """Return the model with lazy weights, the part of it that this rank computes, and the most bytes of

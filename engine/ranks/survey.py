@@ -5,22 +5,15 @@ from __future__ import annotations
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from greenroom.engine.ranks import probe_host
-from greenroom.engine.ranks.agreement import Agreement, agreement_of, check_agreement
-from greenroom.engine.ranks.host_commands import (
-    command_on,
-    end_question,
-    finish_question,
-    portable_path,
-    start_question,
-)
+from greenroom.engine.ranks.agreement import agreement_of, check_agreement
+from greenroom.engine.ranks.host_commands import answer_of, asking, command_on, portable_path
 from greenroom.engine.ranks.placement import RANK, RankPlace, plan_placement
+from greenroom.engine.ranks.probe_host import HostReport
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -32,57 +25,34 @@ log = get_logger()
 _ANSWER_SECONDS = 30.0  # Time for the answers of all hosts together
 
 
-class HostReport(msgspec.Struct, frozen=True):
-    """A host's answer to the question `report` of `probe_host`; members have its names."""
-
-    name: str
-    memory_bytes: int
-    versions: dict[str, str]
-    files: dict[str, str]
-    folder: str | None
-    links: dict[str, dict[str, Any] | None]
-    ports: dict[str, list[int]]
-    system: str
-    macos: str = ""
-    thunderbolt: int | None = None
+def weight_files(folder: Path | None) -> list[str]:
+    return [] if folder is None else sorted(file.name for file in folder.glob("model*.safetensors"))
 
 
-def ask_reports(
-    hosts: Sequence[Host], folder: Path | None, model: str, files: Iterable[str] = ()
-) -> dict[str, HostReport | str]:
+def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[str, HostReport | str]:
     """Return the reports of hosts by name, or sentences why they cannot tell. All are asked at once."""
     counts = Counter(host.ssh for host in hosts)
     started: dict[Host, subprocess.Popen[bytes]] = {}
     reports: dict[str, HostReport | str] = {}
     deadline = time.monotonic() + _ANSWER_SECONDS
-    try:
+    where, files = portable_path(folder) if folder else "", weight_files(folder)
+    with ExitStack() as stack:
         for host in sorted({*hosts}, key=lambda host: host.is_here):  # the others work while this one does
-            question = {
-                "ask": "report",
-                "folder": portable_path(folder) if folder else "",
-                "model": model,
-                "files": [*files],
-                "ips": host.ips,
-                "ports": counts[host.ssh],
-            }
+            asked = {"folder": where, "model": model, "files": files, "ips": host.ips}
+            question = {"ask": "report", **asked, "ports": counts[host.ssh]}
             try:
                 if host.is_here and host.python is None:
-                    reports[host.ssh] = msgspec.convert(probe_host.report(question), HostReport)
+                    reports[host.ssh] = probe_host.answer(question)
                 else:
-                    started[host] = start_question(host, question)
+                    started[host] = stack.enter_context(asking(host, question))
             except ValueError as error:
                 reports[host.ssh] = str(error)
         for host, process in started.items():
             try:
-                answer = finish_question(host, process, max(0.1, deadline - time.monotonic()))
-                reports[host.ssh] = msgspec.convert(answer, HostReport)
-            except msgspec.ValidationError as error:
-                reports[host.ssh] = f"host {host.ssh} does not answer as this version does: {error}"
+                left = max(0.1, deadline - time.monotonic())
+                reports[host.ssh] = answer_of(host, process, left, HostReport)
             except ValueError as error:
                 reports[host.ssh] = str(error)
-    finally:
-        for process in started.values():
-            end_question(process)
     return reports
 
 
@@ -106,9 +76,9 @@ def places_on(
     Raises:
         ProblemError: A host cannot be reached, lacks or differs in something, or has too little memory.
     """
-    names = sorted(file.name for file in folder.glob("model*.safetensors"))
+    names = weight_files(folder)
     reports: dict[str, HostReport] = {}
-    for asked, told in ask_reports(hosts, folder, name, names).items():
+    for asked, told in ask_reports(hosts, folder, name).items():
         if isinstance(told, str):
             raise ProblemError(load_failed(name, f"{told}."))
         reports[asked] = told
@@ -116,12 +86,13 @@ def places_on(
     split = tuple(stage.layers for stage in stages)
     try:
         links = [_listen(host, reports[host.ssh], folder) for host in hosts]
-        ring = [[address] for address, _ in links]
-        first = agreement_of({"model": name, "split": split, "ring": ring}, folder, names)
+        plan = {"model": name, "split": split, "ring": [[address] for address, _ in links]}
+        first = agreement_of(folder, names, plan)
         for stage, host in zip(stages, hosts, strict=True):
-            theirs = reports[host.ssh]
-            found = {file: theirs.files.get(file, "missing") for file in ("config.json", *stage.files)}
-            check_agreement(first, Agreement(first.plan, theirs.versions, found), host.ssh)
+            unread = {"plan", *names} - {*stage.files}
+            theirs = reports[host.ssh].agreement
+            found = {key: theirs.get(key, "missing") for key in first if key not in unread}
+            check_agreement(first, found, host.ssh)
     except ValueError as error:
         raise ProblemError(load_failed(name, f"{error}.")) from error
     if far := [address for address, link in links if link != "loopback"]:
@@ -144,7 +115,7 @@ def places_on(
                 "folder": str(folder) if host.is_here else str(reports[host.ssh].folder),
                 "memory_bytes": stage.limit,
                 "split": split,
-                "agreement": (first.plan, first.versions, first.files),
+                "agreement": first,
                 "files": ("config.json", *stage.files),
             },
         )
@@ -155,9 +126,9 @@ def places_on(
 def _listen(host: Host, report: HostReport, folder: Path) -> tuple[str, str]:
     """Return the address with a port of its own at which a rank will listen, and the kind of its link."""
     ip = host.ips[0]
-    if (link := report.links.get(ip)) is None or not report.ports.get(ip):
+    if (link := report.links.get(ip)) is None or not link.ports:
         raise ValueError(f"host {host.ssh} cannot listen at {ip}: no interface there has this address")
     if report.folder is None and not host.is_here:
         where = portable_path(folder)
         raise ValueError(f"host {host.ssh} has no files of it, neither at {where} nor in its hub's cache")
-    return f"{ip}:{report.ports[ip].pop()}", str(link.get("kind"))
+    return f"{ip}:{link.ports.pop()}", link.kind

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.ranks.check_hosts import LinkFigures, expectation, measure_link, possible_transport
+from greenroom.engine.ranks.check_hosts import expectation, measure_link, possible_transport
 from greenroom.engine.ranks.host_commands import command_on
-from greenroom.engine.ranks.survey import HostReport
+from greenroom.engine.ranks.probe_host import HostReport, Link, LinkFigures
 from greenroom.schemas.settings.hosts import THIS_HOST, Host, place_ranks, read_hosts
 
 STUDIO = Host("studio.local", ("10.0.0.2",))
@@ -77,15 +77,14 @@ def test_wrong_entries_of_settings_are_named(entry: str, said: str) -> None:
 
 def test_commands_elsewhere_are_quoted_for_one_shell() -> None:
     far = Host("studio.local", ("10.0.0.2",), "/my python", envs=("A=b c",))
-    *ssh, dashes, name, command = command_on(far, ["-m", "x", '{"a": 1}'], {"MLX_RANK": "1"})
+    *ssh, dashes, name, command = command_on(far, ["-m", "x", '{"a": 1}'])
     assert (ssh[0], dashes, name) == ("ssh", "--", "studio.local")
-    assert command == """exec env 'A=b c' MLX_RANK=1 '/my python' -m x '{"a": 1}'"""
+    assert command == """exec env 'A=b c' '/my python' -m x '{"a": 1}'"""
     assert command_on(THIS_HOST, ["-m", "x"])[1:] == ["-m", "x"]
 
 
 def _report(kind: str, thunderbolt: int | None = None, macos: str = "") -> HostReport:
-    link = {"name": "en5", "kind": kind, "megabits": None}
-    return HostReport("n", 1, {}, {}, None, {"10.0.0.2": link}, {}, "s", macos, thunderbolt)
+    return HostReport("n", "s", 1, {}, None, {"10.0.0.2": Link("en5", kind)}, macos, thunderbolt)
 
 
 @pytest.mark.parametrize(
