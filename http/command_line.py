@@ -205,21 +205,9 @@ class EngineModels:
     def check_hosts(
         self, hosts: Sequence[Host], model: str | None, settings: Settings
     ) -> Iterator[tuple[str, str, bool]]:
-        from greenroom.actors.engines.listed_models import ModelNames
-        from greenroom.engine.catalog.kind_detection import detect
-        from greenroom.engine.ranks.check_hosts import CheckedModel, check_hosts
-        from greenroom.schemas.problems import Problem, ProblemError, load_failed
+        from greenroom.engine.ranks.check_hosts import check_hosts
 
-        checked = None
-        if model is not None:
-            entry = ModelNames(settings).find(model)
-            if isinstance(entry, Problem) or entry.folder is None:
-                raise ProblemError(
-                    entry if isinstance(entry, Problem) else load_failed(model, "its files are not here.")
-                )
-            record = detect(entry.folder, settings.trust_remote_code, entry.id)
-            checked = CheckedModel(entry.hub_id or entry.id, entry.folder, record)
-        yield from check_hosts(hosts, checked, settings)
+        return check_hosts(hosts, model, settings)
 
 
 @click.command(

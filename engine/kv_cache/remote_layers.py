@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 Operation = tuple[Any, ...]
 """An operation on caches: its name, the number of its result if it has one, then its arguments."""
@@ -26,7 +28,7 @@ class RemoteCaches:
     def emit(self, name: str, *arguments: Any) -> None:
         self._operations.append((name, *arguments))
 
-    def create(self, kind: Callable[[RemoteCaches, int], Any], name: str, *arguments: Any) -> Any:
+    def create(self, kind: Callable[[RemoteCaches, int], T], name: str, *arguments: Any) -> T:
         """Emit an operation with a result, and return its stand-in. The result is dropped with that."""
         self._numbers += 1
         made = kind(self, self._numbers)
@@ -53,8 +55,7 @@ class RemoteLayers:
 
     @classmethod
     def new(cls, remote: RemoteCaches) -> RemoteLayers:
-        made: RemoteLayers = remote.create(cls, "new")
-        return made
+        return remote.create(cls, "new")
 
     def __copy__(self) -> RemoteLayers:
         return self._create("copy", self.number)
@@ -81,14 +82,10 @@ class RemoteLayers:
         return False
 
     def copy_kv(self, row: int | None, start: int, stop: int, length: int) -> RemoteTensors:
-        made: RemoteTensors = self.remote.create(
-            RemoteTensors, "copy_kv", self.number, row, start, stop, length
-        )
-        return made
+        return self.remote.create(RemoteTensors, "copy_kv", self.number, row, start, stop, length)
 
     def copy_states(self, row: int | None) -> RemoteTensors:
-        made: RemoteTensors = self.remote.create(RemoteTensors, "copy_states", self.number, row)
-        return made
+        return self.remote.create(RemoteTensors, "copy_states", self.number, row)
 
     def restore(
         self, segments: Sequence[RemoteTensors], states: RemoteTensors | None, length: int, room: int
@@ -100,8 +97,7 @@ class RemoteLayers:
         )
 
     def _create(self, name: str, *arguments: Any) -> RemoteLayers:
-        made: RemoteLayers = self.remote.create(RemoteLayers, name, *arguments)
-        return made
+        return self.remote.create(RemoteLayers, name, *arguments)
 
 
 class RemoteTensors:
@@ -113,5 +109,4 @@ class RemoteTensors:
         self.remote, self.number = remote, number
 
     def slice(self, start: int, stop: int) -> RemoteTensors:
-        made: RemoteTensors = self.remote.create(RemoteTensors, "slice_kv", self.number, start, stop)
-        return made
+        return self.remote.create(RemoteTensors, "slice_kv", self.number, start, stop)

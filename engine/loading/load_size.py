@@ -64,6 +64,9 @@ class LoadSize:
         """Sum of all parts in bytes."""
         return self.weights + self.working + self.cache
 
+    def __add__(self, other: LoadSize) -> LoadSize:
+        return LoadSize(self.weights + other.weights, self.working + other.working, self.cache + other.cache)
+
 
 LEAST_MEASURED = 4
 """Divisor of the estimate that yields the least working space: a load may have seen only short prompts."""
@@ -115,7 +118,7 @@ def load_size(
     if draft_folder is None:
         return size
     draft = load_size(draft_folder, attrs.evolve(record, model_type="text"), asked, checked=checked)
-    return LoadSize(size.weights + draft.weights, size.working, size.cache + draft.cache)
+    return size + attrs.evolve(draft, working=0)
 
 
 _NUMBERED_LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import attrs
-
+from greenroom.engine.catalog.catalog import Catalog
+from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.catalog.model_files import read_optional, text_config
 from greenroom.engine.ranks.agreement import LIBRARIES, Agreement, agreement_of, check_agreement
 from greenroom.engine.ranks.host_commands import answer_of, asking
 from greenroom.engine.ranks.placement import plan_placement
 from greenroom.engine.ranks.probe_host import HostReport, LinkFigures
 from greenroom.engine.ranks.survey import ask_reports, rooms_of, weight_files
-from greenroom.engine.resources.device_memory import default_memory
-from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.problems import ProblemError
+from greenroom.engine.resources.memory_account import MemoryAccount
+from greenroom.schemas.problems import Problem, ProblemError, load_failed
 from greenroom.schemas.settings.hosts import Host
 from greenroom.schemas.settings.settings import Settings
 
@@ -30,26 +29,11 @@ HostFinding = tuple[str, str, bool]
 """A host or link, a sentence about it, and True for a fault."""
 
 
-@attrs.frozen
-class CheckedModel:
-    """A model whose files and split are examined, too."""
-
-    name: str
-    folder: Path
-    record: CapabilityRecord
-
-    @property
-    def hop_bytes(self) -> int:
-        """Bytes of a token's activations between two ranks."""
-        config = read_optional(self.folder / "config.json")
-        return 2 * int(text_config(config).get("hidden_size") or config.get("hidden_size") or 0)
-
-
-def check_hosts(
-    hosts: Sequence[Host], model: CheckedModel | None, settings: Settings
-) -> Iterator[HostFinding]:
-    """Yield the findings of all hosts, their links and a model's split."""
-    name, folder = ("", None) if model is None else (model.name, model.folder)
+def check_hosts(hosts: Sequence[Host], model: str | None, settings: Settings) -> Iterator[HostFinding]:
+    """Yield the findings of all hosts, their links and a model's split. Raises ProblemError: there is no such
+    model.
+    """
+    name, folder = ("", None) if model is None else _find(model, settings)
     here = agreement_of(folder or Path("/nonexistent"), weight_files(folder))
     found: dict[str, HostReport] = {}
     any_wrong = False
@@ -58,18 +42,26 @@ def check_hosts(
         if isinstance(told, str):
             findings: list[HostFinding] = [(asked, told, True)]
         else:
-            found[asked], findings = told, [*_check_host(host, told, here, model)]
+            found[asked], findings = told, [*_check_host(host, told, here, name)]
         any_wrong |= any(wrong for *_, wrong in findings)
         yield from findings
     if not any_wrong:
-        yield from _check_links(hosts, found, model)
-        if model is not None:
-            yield _check_split(hosts, found, model, settings)
+        yield from _check_links(hosts, found, folder)
+        if folder is not None:
+            yield _check_split(hosts, found, name, folder, settings)
 
 
-def _check_host(
-    host: Host, report: HostReport, here: Agreement, model: CheckedModel | None
-) -> Iterator[HostFinding]:
+def _find(model: str, settings: Settings) -> tuple[str, Path]:
+    """Return a model's name, by which the hosts' hub caches may have it, and its folder."""
+    entry = Catalog.of(settings).find(model)
+    if isinstance(entry, Problem):
+        raise ProblemError(entry)
+    if entry.folder is None:
+        raise ProblemError(load_failed(model, "its files are not here."))
+    return entry.hub_id or entry.id, entry.folder
+
+
+def _check_host(host: Host, report: HostReport, here: Agreement, model: str) -> Iterator[HostFinding]:
     how = "this machine" if host.is_here else "reached by ssh"
     libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
     memory = host.memory_bytes or report.memory_bytes
@@ -80,8 +72,8 @@ def _check_host(
     except ValueError as error:
         yield host.ssh, str(error), True
     else:
-        if model is not None:
-            yield host.ssh, f"has the files of {model.name}, in {report.folder}", False
+        if model:
+            yield host.ssh, f"has the files of {model}, in {report.folder}", False
     for ip in host.ips:
         if (link := report.links.get(ip)) is None:
             yield host.ssh, f"no interface there has the address {ip}", True
@@ -94,7 +86,7 @@ def _check_host(
 
 
 def _check_links(
-    hosts: Sequence[Host], reports: dict[str, HostReport], model: CheckedModel | None
+    hosts: Sequence[Host], reports: dict[str, HostReport], folder: Path | None
 ) -> Iterator[HostFinding]:
     """Yield what the links of the ring can do, each measured once."""
     ring = zip(hosts, [*hosts[1:], hosts[0]], strict=True)
@@ -112,7 +104,9 @@ def _check_links(
     if not figures or len(hosts) < 2:
         return
     slowest = LinkFigures(max(f.latency for f in figures), min(f.bandwidth for f in figures))
-    yield "expect", expectation(len(hosts), slowest, 8_192 if model is None else model.hop_bytes), False
+    config = {} if folder is None else read_optional(folder / "config.json")
+    width = int(text_config(config).get("hidden_size") or config.get("hidden_size") or 4_096)
+    yield "expect", expectation(len(hosts), slowest, 2 * width), False
     if any(_kind(reports[host.ssh], host) != "loopback" for host in hosts):
         text = "the ring has no authentication and no encryption: keep it on a cable or network of your own"
         yield "safety", text, False
@@ -144,13 +138,12 @@ def possible_transport(one: HostReport, first: Host, other: HostReport, second: 
     if first == second:
         return "one machine: the ring over its loopback, which needs no cable"
     if all(generation == 5 for generation in generations):
-        ready = all(_version(report.macos) >= _RDMA_MACOS for report in (one, other))
-        rdma = "both have" if ready else "it needs macOS 26.2 or later on both"
+        if not all(_version(report.macos) >= _RDMA_MACOS for report in (one, other)):
+            how = "once both have macOS 26.2 or later"
+        else:
+            how = "in use" if first.rdma else 'by "backend": "jaccl" and "rdma" in the file of hosts'
         used = "" if "thunderbolt" in kinds else "; these addresses are not those of the Thunderbolt bridge"
-        return (
-            f"Thunderbolt 5 on both: the hardware can have RDMA (MLX's JACCL; {rdma}), "
-            f"but Greenroom uses the ring over TCP{used}"
-        )
+        return f"Thunderbolt 5 on both: RDMA (MLX's JACCL) {how}, else the ring over TCP{used}"
     if all(generations):
         used = "" if "thunderbolt" in kinds else ", which these addresses do not use"
         return (
@@ -181,11 +174,12 @@ def expectation(ranks: int, link: LinkFigures, hop_bytes: int) -> str:
 
 
 def _check_split(
-    hosts: Sequence[Host], reports: dict[str, HostReport], model: CheckedModel, settings: Settings
+    hosts: Sequence[Host], reports: dict[str, HostReport], model: str, folder: Path, settings: Settings
 ) -> HostFinding:
-    rooms = rooms_of(hosts, reports, settings.memory_bytes or default_memory())
+    rooms = rooms_of(hosts, reports, MemoryAccount(settings.memory_bytes))
     try:
-        stages = plan_placement(model.folder, model.record, settings, hosts, rooms, model.name)
+        record = detect(folder, settings.trust_remote_code, model)
+        stages = plan_placement(folder, record, settings, hosts, rooms, model)
     except ProblemError as error:
         return "split", error.problem.detail, True
     told = (

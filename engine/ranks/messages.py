@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import struct
+import threading
+import time
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import attrs
 import msgspec
@@ -21,6 +23,7 @@ import msgspec
 _PACKAGE = "greenroom.schemas."
 _LENGTH = struct.Struct(">I")
 _MOST_BYTES = 64 << 20
+_BEAT_SECONDS = 0.5
 _INTEGERS = range(-(1 << 63), 1 << 64)  # Those of MessagePack
 _PLAIN: Mapping[Any, Callable[[Any], Any]] = {
     "tuple": tuple,
@@ -63,6 +66,38 @@ def frame(message: Message) -> bytes:
     """Return a message as bytes. Raises TypeError, ValueError or RecursionError: it cannot be sent."""
     data = msgspec.msgpack.encode(_encode(message))
     return _LENGTH.pack(_checked(len(data))) + data
+
+
+class Reports:
+    """The reports of a rank to its parent; all methods may be called on any thread.
+
+    Attributes:
+        progress: Counter that changes with each piece of work, so that one who waits in a transfer is seen.
+        loaded: Loaded fraction of the weights.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.progress, self.loaded = 0, 0.0
+        self._stream = stream
+        self._lock = threading.Lock()
+
+    def advance(self) -> None:
+        self.progress += 1
+
+    def load(self, fraction: float) -> None:
+        self.loaded = fraction
+        self.progress += 1
+
+    def put(self, *message: Any) -> None:
+        data = frame(message)
+        with self._lock:
+            self._stream.write(data)
+            self._stream.flush()
+
+    def beat_forever(self) -> None:
+        while True:
+            self.put("beat", self.progress, self.loaded)
+            time.sleep(_BEAT_SECONDS)
 
 
 def _encode(value: Any) -> Any:

@@ -46,6 +46,11 @@ class Stage:
     def nbytes(self) -> int:
         return self.size.total
 
+    @property
+    def room(self) -> int:
+        """Bytes that its host has for its KV cache."""
+        return self.limit - self.nbytes + self.size.cache
+
 
 RANK = "greenroom.engine.ranks.rank_process"
 """Module that runs one rank; its arguments come on standard input."""
@@ -60,8 +65,7 @@ class RankPlace:
         address: Address and port that its ring socket listens on.
         command: Command line that starts it.
         link: Kind of the link with that address, such as `loopback` or `ethernet`.
-        stage: Its layers; None to divide them evenly.
-        room: Bytes that its host has for its KV cache; None on this machine, whose account tells.
+        stage: Its layers; None to divide them evenly on this machine.
         start: What it is told at its start beyond what all ranks are.
     """
 
@@ -70,7 +74,6 @@ class RankPlace:
     command: tuple[str, ...] = (sys.executable, "-P", "-m", RANK)
     link: str = "loopback"
     stage: Stage | None = None
-    room: int | None = None
     start: Mapping[str, object] = {}
 
     @property
@@ -151,19 +154,12 @@ def size_here(
     """
     rooms = {host.ssh: host.memory_bytes or (limit if host.is_here else whole.total) for host in hosts}
     stages = plan_placement(folder, record, settings, hosts, rooms, name)
-    here = [stage.size for stage in stages if stage.host == THIS_HOST.ssh]
-    return LoadSize(
-        sum(size.weights for size in here),
-        sum(size.working for size in here),
-        sum(size.cache for size in here),
-    )
+    return sum((stage.size for stage in stages if stage.host == THIS_HOST.ssh), LoadSize(0))
 
 
 def _stage_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -> LoadSize:
     ends = (parts.head if rank == 0 else 0) + (parts.embeddings if rank == ranks - 1 else 0)
-    layers = parts.layers[start:end]
-    weights, cache = sum(layer.weights for layer in layers), sum(layer.cache for layer in layers)
-    return LoadSize(ends + weights, parts.working, cache)
+    return sum(parts.layers[start:end], LoadSize(ends, parts.working))
 
 
 def _split(parts: PartSizes, limits: Sequence[int]) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -205,8 +205,9 @@ def connect(ip: str, to: str, port: int) -> LinkFigures:
 
 def answer(question: Mapping[str, Any]) -> Any:
     """Answer a question: its `ask` names the function, its other members are the arguments."""
+    functions: dict[str, Callable[..., Any]] = {"report": report, "listen": listen, "connect": connect}
     given = dict(question)
-    return {"report": report, "listen": listen, "connect": connect}[given.pop("ask")](**given)
+    return functions[given.pop("ask")](**given)
 
 
 if __name__ == "__main__":

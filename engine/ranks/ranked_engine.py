@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import selectors
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from typing import IO, TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
 
@@ -18,36 +18,33 @@ from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
 from greenroom.engine.ranks.placement import RankPlace, local_places
 from greenroom.engine.ranks.survey import places_on
-from greenroom.engine.resources.device_memory import default_memory
-from greenroom.engine.resources.memory_account import Share
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad, charge_weights
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
 from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics, RankFigures
-from greenroom.schemas.problems import Problem, ProblemError, invalid, load_failed, rank_lost
-from greenroom.schemas.settings.hosts import THIS_HOST, place_ranks, read_hosts
+from greenroom.schemas.problems import (
+    Problem,
+    ProblemError,
+    insufficient_memory,
+    invalid,
+    load_failed,
+    rank_lost,
+)
+from greenroom.schemas.settings.hosts import place_ranks, read_hosts
 
 if TYPE_CHECKING:
     from greenroom.schemas.messages.prepared_input import PreparedPrompt
     from greenroom.schemas.messages.requests import InferenceRequest
 
-SILENT_SECONDS = (
-    3.0  # Time without a beat, or without progress while there is work, after which a rank is lost
-)
-
+SILENT_SECONDS = 3.0
+"""Time without a beat, or without progress while there is work, after which a rank is lost."""
 _IMPORT_SECONDS = 60.0  # The same while a rank imports libraries, which may hold its interpreter
-
 _JOIN_SECONDS = 30.0  # Time for all ranks to find each other, unheard, and to read what the weights are
-
 _READ_SECONDS = 4.0  # Time without progress while weights are read
-
 _WAIT_SECONDS = 0.01  # Longest wait of a step, after which the engine's worker looks for commands
-
 _PROGRESS_SECONDS = 0.2  # Longest time between two looks whether a load was abandoned
-
 _CLOSE_SECONDS = 1.0  # Time for ranks to end by themselves
-
 _READ_BYTES = 1 << 20
-
 _GREETING_SECONDS = 1.0  # Time between the signs of life that other machines get
 
 
@@ -75,21 +72,14 @@ class RankChild:
         self.process = subprocess.Popen(
             place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
         )
-        os.set_blocking(self.input.fileno(), False)
-
-    @property
-    def output(self) -> IO[bytes]:
+        assert self.process.stdin is not None
         assert self.process.stdout is not None
-        return self.process.stdout
+        self.input, self.output = self.process.stdin, self.process.stdout
+        os.set_blocking(self.input.fileno(), False)
 
     @property
     def name(self) -> str:
         return f"Rank {self.rank}" + ("" if self.place.is_local else f" on {self.place.host}")
-
-    @property
-    def input(self) -> IO[bytes]:
-        assert self.process.stdin is not None
-        return self.process.stdin
 
     def put(self, *message: Any) -> None:
         """Send a message, now or in the next waits: a stopped process takes none."""
@@ -135,17 +125,25 @@ class RankChild:
 
 
 class RankGroup:
-    """The processes of one model's ranks, from their start to their end.
+    """The processes of one model's ranks, from their start to their end, and their memory on other machines.
 
     Raises:
         ProblemError: From each method: a rank is lost (`rank_lost`); all have been killed.
     """
 
-    def __init__(self, model: str, places: Sequence[RankPlace], start: dict[str, Any]) -> None:
+    def __init__(
+        self, model: str, places: Sequence[RankPlace], start: dict[str, Any], account: MemoryAccount
+    ) -> None:
         self._model = model
+        self._shares: list[Share] = []
         self._ended, self._joined, self._greeted = False, False, 0.0
         self.children: list[RankChild] = []
         try:
+            for place in places:
+                if place.stage is not None and not place.is_local:
+                    self._shares.append(share := Share(account.hosts[place.host]))
+                    if (room := share.charge_weights(place.stage.nbytes)) is not None:
+                        raise ProblemError(insufficient_memory(model, place.stage.nbytes, room))
             for rank, place in enumerate(places):
                 self.children.append(RankChild(rank, place))
                 hosts = [[each.address] for each in places]
@@ -164,29 +162,26 @@ class RankGroup:
             for each in self.children
         )
 
-    def layers_on(self, host: str) -> float:
-        """Return the fraction of the layers that a host has."""
-        here = sum(child.layers for child in self.children if child.place.host == host)
-        return here / sum(child.layers for child in self.children)
+    @property
+    def layers_here(self) -> int:
+        return sum(child.layers for child in self.children if child.place.is_local)
 
     def wait(self, seconds: float, *, working: bool) -> list[Message]:
         """Wait for messages of the ranks, other than signs of life, and check that all ranks live. `working`:
         True if there is work, so that some rank must progress.
         """
         self._greet()
-        outputs = {child.output.fileno(): child for child in self.children}
-        unsent = {child.input.fileno(): child for child in self.children if child.unsent}
-        poll = select.poll()
-        for pipe in outputs:
-            poll.register(pipe, select.POLLIN)
-        for pipe in unsent:
-            poll.register(pipe, select.POLLOUT)
         messages: list[Message] = []
-        for pipe, _ in poll.poll(1000 * seconds):
-            if pipe in unsent:
-                unsent[pipe].send_more()
-            else:
-                messages += self._read(outputs[pipe])
+        with selectors.PollSelector() as selector:
+            for child in self.children:
+                selector.register(child.output, selectors.EVENT_READ, child)
+                if child.unsent:
+                    selector.register(child.input, selectors.EVENT_WRITE, child)
+            for key, events in selector.select(seconds):
+                if events & selectors.EVENT_WRITE:
+                    key.data.send_more()
+                else:
+                    messages += self._read(key.data)
         if not self._joined and all(child.stage == "joining" for child in self.children):
             self._joined = True
             for child in self.children:
@@ -245,6 +240,8 @@ class RankGroup:
             child.process.wait()
             child.input.close()
             child.output.close()
+        for share in self._shares:
+            share.close()
 
     def _check_silence(self, working: bool) -> None:
         now = time.monotonic()
@@ -369,7 +366,7 @@ class RankedEngine:
     def _record(self, figures: EngineSnapshot) -> None:
         """Keep rank 0's figures, with the memory of all ranks here: caches divide as the layers do."""
         of_leader, group = figures.memory, self.group
-        share = sum(each.layers for each in group.children if each.place.is_local) / group.leader.layers
+        share = group.layers_here / group.leader.layers
         running, cached = (round(each * share) for each in (of_leader.running, of_leader.cached))
         if not self._share.charge_running(running):  # they have it, so others' cached prefixes give way
             self._share.request_eviction(running, 0.0)
@@ -390,9 +387,8 @@ def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
         hosts = read_hosts(load.settings.hosts)
         places = local_places(ranks)
         if hosts:
-            limit = load.account.limit or default_memory()
             chosen = place_ranks(ranks, hosts)
-            places = places_on(chosen, load.folder, model, load.record, load.settings, limit)
+            places = places_on(chosen, load.folder, model, load.record, load.settings, load.account)
     except ValueError as error:
         raise ProblemError(load_failed(model, f"{error}.")) from error
     group = start_ranks(load, model, places)
@@ -422,7 +418,7 @@ def start_ranks(load: ModelLoad, model: str, places: Sequence[RankPlace]) -> Ran
         "template": chat_template_of(model, load.settings),
         "system_prompt": system_prompt_of(model, load.settings),
     }
-    return RankGroup(model, places, start)
+    return RankGroup(model, places, start, load.account)
 
 
 def _refusal(load: ModelLoad, has_adapter: bool) -> str | None:
@@ -465,14 +461,13 @@ def load_ranks(group: RankGroup, load: ModelLoad, share: Share) -> None:
 
 
 def _kv_bytes(group: RankGroup, capacity: int | None) -> int | None:
-    """Return the most bytes of the KV caches of all ranks, of which each host has the share of its layers.
+    """Return the most bytes of the KV caches of all ranks, of which each has the share of its layers.
 
     Args:
         capacity: Bytes for those on this machine; None for no limit.
     """
-    rooms = {THIS_HOST.ssh: capacity}
-    for child in group.children:
-        if not child.place.is_local and (room := child.place.room) is not None:
-            rooms[child.place.host] = (rooms.get(child.place.host) or 0) + room
-    shares = ((room, group.layers_on(host)) for host, room in rooms.items() if room is not None)
-    return min((round(room / share) for room, share in shares if share), default=None)
+    far = [child for child in group.children if not child.place.is_local]
+    per_layer = [child.place.stage.room / child.layers for child in far if child.place.stage]
+    if capacity is not None and group.layers_here:
+        per_layer.append(capacity / group.layers_here)
+    return round(min(per_layer) * sum(child.layers for child in group.children)) if per_layer else None

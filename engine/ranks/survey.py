@@ -14,6 +14,8 @@ from greenroom.engine.ranks.agreement import agreement_of, check_agreement
 from greenroom.engine.ranks.host_commands import answer_of, asking, command_on, portable_path
 from greenroom.engine.ranks.placement import RANK, RankPlace, plan_placement
 from greenroom.engine.ranks.probe_host import HostReport
+from greenroom.engine.resources.device_memory import default_memory
+from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -56,22 +58,36 @@ def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[
     return reports
 
 
-def rooms_of(hosts: Sequence[Host], reports: Mapping[str, HostReport], limit: int) -> dict[str, int]:
-    """Return the bytes that ranks may take on each host. `limit`: those that models may have here."""
-    return {
-        host.ssh: host.memory_bytes or (limit if host.is_here else reports[host.ssh].memory_bytes)
-        for host in hosts
-    }
+def rooms_of(
+    hosts: Sequence[Host], reports: Mapping[str, HostReport], account: MemoryAccount
+) -> dict[str, int]:
+    """Return the bytes that ranks may take on each host, elsewhere beside those of other models."""
+    rooms: dict[str, int] = {}
+    for host in {*hosts}:
+        report, taken = reports[host.ssh], account.hosts[host.ssh].charged
+        most = host.memory_bytes or report.memory_bytes
+        if host.is_here:
+            most, taken = host.memory_bytes or account.limit or default_memory(), 0
+        elif not (host.memory_bytes or report.macos):
+            most += taken  # a report of Linux tells what is free
+        account.hosts[host.ssh].limit = most
+        rooms[host.ssh] = most - taken
+    return rooms
 
 
 def places_on(
-    hosts: Sequence[Host], folder: Path, name: str, record: CapabilityRecord, settings: Settings, limit: int
+    hosts: Sequence[Host],
+    folder: Path,
+    name: str,
+    record: CapabilityRecord,
+    settings: Settings,
+    account: MemoryAccount,
 ) -> tuple[RankPlace, ...]:
     """Return the places of a model's ranks, after all hosts have shown what they have.
 
     Args:
         hosts: Host of each rank.
-        limit: Bytes that models may have on this machine, unless its host says less.
+        account: Account of this machine, with those of its hosts.
 
     Raises:
         ProblemError: A host cannot be reached, lacks or differs in something, or has too little memory.
@@ -82,7 +98,7 @@ def places_on(
         if isinstance(told, str):
             raise ProblemError(load_failed(name, f"{told}."))
         reports[asked] = told
-    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, limit), name)
+    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, account), name)
     split = tuple(stage.layers for stage in stages)
     try:
         links = [_listen(host, reports[host.ssh], folder) for host in hosts]
@@ -109,9 +125,10 @@ def places_on(
             tuple(command_on(host, ["-P", "-m", RANK])),
             link,
             stage,
-            stage.limit - stage.nbytes + stage.size.cache,
             {
                 "host": host.ssh,
+                "backend": "jaccl" if host.rdma else "ring",
+                "rdma": [each.rdma[: len(hosts)] for each in hosts],
                 "folder": str(folder) if host.is_here else str(reports[host.ssh].folder),
                 "memory_bytes": stage.limit,
                 "split": split,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 import attrs
@@ -56,6 +57,8 @@ class MemoryAccount:
         self.buffers = BufferBudget(buffer_limit)
         self._has_defaults = False
         self._shares: list[Charges] = []
+        self.hosts: dict[str, MemoryAccount] = defaultdict(MemoryAccount)
+        """Accounts of other machines, by name, for the ranks there."""
         self.changed = threading.Condition()
         """The lock of all charges, notified of each change."""
         self.held = HeldMemory(self.changed, self._held_excess)

@@ -16,13 +16,7 @@ from greenroom.schemas.settings.settings import Settings
 
 @click.group("hosts")
 def command() -> None:
-    """Examine the machines that share a model (`ranks`, `hosts`).
-
-    \b
-    Examples:
-      greenroom hosts check hosts.json
-      greenroom hosts check hosts.json --model ~/models/Qwen3-235B-4bit
-    """
+    """Examine the machines that share a model (`ranks`, `hosts`)."""
 
 
 @command.command("check")

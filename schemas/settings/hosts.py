@@ -5,22 +5,26 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
-import attrs
 import msgspec
 
 MAX_HOSTS = 16
 _SSH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,253}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\n]*")
 _HERE = frozenset({"localhost", "127.0.0.1"})
-_MEMBERS = ("ssh", "ips", "rdma", "python", "memory_bytes")
 
 
-@attrs.frozen
-class Host:
+def _is_address(text: str) -> bool:
+    try:
+        return bool(ipaddress.IPv4Address(text))
+    except ValueError:
+        return False
+
+
+class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A machine for one rank or more.
 
     Args:
@@ -29,18 +33,42 @@ class Host:
         python: Python there that has Greenroom; by default the path of this process's own.
         memory_bytes: Most bytes that ranks may take there; None for a share of its memory.
         envs: Further environment variables of its ranks, each `NAME=VALUE`.
+        rdma: Its RDMA device to each host, None to itself, if ranks speak over MLX's JACCL.
     """
 
     ssh: str
-    ips: tuple[str, ...] = ()
+    ips: tuple[str, ...]
     python: str | None = None
-    memory_bytes: int | None = None
+    memory_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
     envs: tuple[str, ...] = ()
+    rdma: tuple[str | tuple[str, ...] | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not _SSH_NAME.fullmatch(self.ssh):
+            raise ValueError(f"ssh = {self.ssh!r}: must be a name that ssh knows, such as studio.local")
+        if not self.ips or not all(map(_is_address, self.ips)):
+            raise ValueError(
+                f"ips = {list(self.ips)} of {self.ssh}: must be IPv4 addresses of the link, such as 10.0.0.2"
+            )
+        if self.python is not None and not (
+            self.python.isprintable() and self.python.strip() and self.python[0] != "~"
+        ):
+            raise ValueError(f"python = {self.python!r}: must be the whole path of Greenroom's Python")
+        if not all(map(_VARIABLE.fullmatch, self.envs)):
+            raise ValueError("envs must be texts NAME=VALUE")
 
     @property
     def is_here(self) -> bool:
         """True if it is this machine, where a rank is started without ssh."""
         return self.ssh in _HERE or self.ssh.lower() == socket.gethostname().lower()
+
+
+class _HostFile(msgspec.Struct):
+    """The format of `mlx.launch`."""
+
+    hosts: list[Host]
+    backend: Literal["ring", "jaccl", "", None] = None
+    envs: tuple[str, ...] = ()
 
 
 THIS_HOST = Host("localhost", ("127.0.0.1",))
@@ -63,9 +91,14 @@ def read_hosts(entries: Sequence[str]) -> tuple[Host, ...]:
             hosts.append(THIS_HOST)
         else:
             ssh, _, address = entry.partition("=")
-            hosts.append(_host({"ssh": ssh, "ips": [address] if address else []}, entry))
+            try:
+                hosts.append(Host(ssh, (address,)))
+            except ValueError as error:
+                example = "such as studio.local=10.0.0.2"
+                raise ValueError(f"{entry!r} must be SSH=ADDRESS, {example}: {error}") from None
     if len(hosts) > MAX_HOSTS:
         raise ValueError(f"there are {len(hosts)} hosts, but {MAX_HOSTS} at most can hold a model")
+    hosts = [msgspec.structs.replace(each, ssh=THIS_HOST.ssh) if each.is_here else each for each in hosts]
     for host in hosts:
         if other := next((each for each in hosts if each.ssh == host.ssh and each != host), None):
             raise ValueError(f"host {host.ssh} is listed twice with other values: {host} and {other}")
@@ -74,55 +107,18 @@ def read_hosts(entries: Sequence[str]) -> tuple[Host, ...]:
 
 def _read_file(path: Path) -> list[Host]:
     try:
-        found: Any = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.DecodeError) as error:
-        raise ValueError(f"{path}: {getattr(error, 'strerror', None) or f'is no JSON ({error})'}") from None
-    envs: Any = []
-    if isinstance(found, dict):
-        if (backend := found.get("backend") or "ring") != "ring":
-            raise ValueError(f"{path}: backend = {backend!r}: ranks speak over `ring` alone; leave it out")
-        envs, found = found.get("envs", []), found.get("hosts")
-    if not isinstance(found, list) or not found:
-        raise ValueError(f"{path}: must be a list of hosts, or an object with one as `hosts`")
-    if not isinstance(envs, list) or not all(isinstance(v, str) and _VARIABLE.fullmatch(v) for v in envs):
-        raise ValueError(f"{path}: envs must be a list of texts NAME=VALUE")
-    return [
-        attrs.evolve(_host(each, f"{path}: host {number}"), envs=tuple(envs))
-        for number, each in enumerate(found)
-    ]
-
-
-def _host(found: Any, place: str) -> Host:
-    """Return the host of a table. `place`: words that name the entry in an error."""
-    if not isinstance(found, Mapping):
-        raise ValueError(f'{place} must be an object such as {{"ssh": "studio.local", "ips": ["10.0.0.2"]}}')
-    if unknown := [name for name in found if name not in _MEMBERS]:
-        raise ValueError(f"{place} has no {unknown[0]!r}: known are {', '.join(_MEMBERS)}")
-    ssh, ips, python, memory = (found.get(name) for name in ("ssh", "ips", "python", "memory_bytes"))
-    if not isinstance(ssh, str) or not _SSH_NAME.fullmatch(ssh):
-        raise ValueError(f"{place}: ssh = {ssh!r}: must be a name that ssh knows, such as studio.local")
-    if not isinstance(ips, list) or not ips or not all(map(_is_address, ips)):
+        found = msgspec.json.decode(path.read_bytes(), type=_HostFile | list[Host])
+        file = _HostFile(found) if isinstance(found, list) else found
+        if not file.hosts:
+            raise ValueError("must be a list of hosts, or an object with one as `hosts`")
+        changed = {"envs": file.envs} if file.backend == "jaccl" else {"envs": file.envs, "rdma": ()}
+        return [msgspec.structs.replace(each, **changed) for each in file.hosts]
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
         raise ValueError(
-            f"{place} ({ssh}): ips = {ips!r}: must be IPv4 addresses of the link, such as 10.0.0.2 "
-            f"(as an entry of a setting: {ssh}=10.0.0.2)"
-        )
-    if python is not None and not (
-        isinstance(python, str) and python.isprintable() and python.strip() and python[0] != "~"
-    ):
-        raise ValueError(
-            f"{place} ({ssh}): python = {python!r}: must be the whole path of Greenroom's Python"
-        )
-    if memory is not None and not (type(memory) is int and memory > 0):
-        raise ValueError(f"{place} ({ssh}): memory_bytes = {memory!r}: must be a whole number above 0")
-    host = Host(ssh, tuple(ips), python, memory)
-    return attrs.evolve(host, ssh=THIS_HOST.ssh) if host.is_here else host
-
-
-def _is_address(text: object) -> bool:
-    try:
-        return isinstance(text, str) and bool(ipaddress.IPv4Address(text))
-    except ValueError:
-        return False
+            f'{path}: {error}; a host is such as {{"ssh": "studio.local", "ips": ["10.0.0.2"]}}'
+        ) from None
 
 
 def place_ranks(ranks: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
@@ -131,11 +127,16 @@ def place_ranks(ranks: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
     Hosts that appear twice hold two ranks.
 
     Raises:
-        ValueError: There are fewer hosts than ranks.
+        ValueError: There are fewer hosts than ranks, or devices for JACCL are missing.
     """
     if not hosts:
         return (THIS_HOST,) * ranks
     if len(hosts) < ranks:
         named = ", ".join(host.ssh for host in hosts)
         raise ValueError(f"ranks = {ranks} needs as many hosts, but there are {len(hosts)} ({named})")
+    if any(host.rdma for host in hosts):
+        for rank, host in enumerate(hosts[:ranks]):
+            if [bool(device) for device in host.rdma[:ranks]] != [other != rank for other in range(ranks)]:
+                needs = "a device to each other host in their order, and null for itself"
+                raise ValueError(f"host {host.ssh}: rdma = {list(host.rdma)}: JACCL needs {needs}")
     return tuple(hosts[:ranks])

@@ -15,6 +15,7 @@ import attrs
 import pytest
 import structlog
 
+from greenroom.actors.core.ref import answer_or_failed
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.system import open_system
 from greenroom.engine.adapters.adapter import Adapter
@@ -22,7 +23,9 @@ from greenroom.engine.catalog.model_files import fingerprint
 from greenroom.engine.loading import devices
 from greenroom.engine.text.text_engine import TextEngine
 from greenroom.schemas.events.events import Failed, Finished, TextDelta
+from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.capabilities import ProbedCapabilities
+from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, UnloadModel
 from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import answer, generate, until
 from greenroom.tests.support.models.tiny_models import TinyModel
@@ -153,6 +156,37 @@ async def test_a_lost_rank_fails_the_requests_of_its_model_alone(tiny_model: Tin
         assert isinstance(again, Finished)
         assert text
     assert rank_processes() == before
+
+
+class OpenEngines(Engines):
+    """Engines whose memory account can be seen."""
+
+    @property
+    def charged(self) -> int:
+        return self._open_account().charged
+
+
+@pytest.mark.deep
+async def test_a_model_with_ranks_that_gives_way_to_another_ends_them_and_returns_all_bytes(
+    tiny_model: TinyModel,
+) -> None:
+    ranked, whole = (tiny_model(kind) for kind in ("qwen3", "llama"))
+    tables = ((ranked.name, ModelSettings(ranks=2)),)
+    settings = Settings(
+        models=(str(ranked), str(whole)), model_settings=tables, max_loaded_models=1, shutdown_timeout=60.0
+    )
+    engines, before = OpenEngines(settings), rank_processes()
+    async with open_system(settings, engines=engines) as system:
+        first, _ = await answer(system.pool, ranked.name)
+        assert len(rank_processes() - before) == 2
+        assert isinstance((await answer(system.pool, whole.name))[1], Finished)
+        assert rank_processes() == before
+        again, _ = await answer(system.pool, ranked.name)
+        assert again == first
+        assert engines.charged > 0
+        unloaded = await answer_or_failed(system.pool, UnloadModel(ModelKey(ranked.name)), ModelUnloaded)
+        assert isinstance(unloaded, ModelUnloaded)
+        assert (engines.charged, rank_processes()) == (0, before)
 
 
 def rank_processes() -> set[int]:

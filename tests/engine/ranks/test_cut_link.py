@@ -90,6 +90,34 @@ def test_ranks_on_three_hosts_answer_as_one_process(kind: str, tiny_model: Calla
         check_answers(engine, folder)
 
 
+def load_and_step(engine: RankedEngine, load: ModelLoad) -> None:
+    """Load a model and use it for ever: weights are read without the link, but the first pass needs it."""
+    load_ranks(engine.group, load, Share(load.account))
+    submit(engine, load.folder, "lost")
+    step_for_ever(engine)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_link_cut_while_ranks_load_ends_the_group(rank: int, tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model("qwen3")
+    with namespaces(2) as places:
+        load = ModelLoad(folder, detect(folder), Settings())
+        group = start_ranks(load, "tiny", places)
+        engine = RankedEngine(group, Share(load.account))
+        try:
+            while any(child.stage in ("importing", "joining") for child in group.children):
+                group.wait(0.01, working=True)
+            cut_at = cut(rank)
+            with pytest.raises(ProblemError, match=r"no progress for [34] s; the link") as caught:
+                load_and_step(engine, load)
+            assert time.monotonic() - max(cut_at, *(child.progressed for child in group.children)) < 5
+            assert caught.value.problem.code == "model_crashed"
+        finally:
+            engine.close()
+        assert all(child.process.returncode is not None for child in group.children)
+
+
 @pytest.mark.deep
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("rank", [0, 1])

@@ -36,23 +36,35 @@ def test_hosts_are_read_from_entries_and_files_of_mlx(tmp_path: Path) -> None:
         place_ranks(3, (STUDIO,))
 
 
+def _listed(**changes: Any) -> Any:
+    return [{"ssh": "a", "ips": ["10.0.0.1"], **changes}]
+
+
+MESH = [
+    {"ssh": "a", "ips": ["10.0.0.1"], "rdma": [None, "rdma_en2"]},
+    {"ssh": "b", "ips": ["10.0.0.2"], "rdma": [["rdma_en2", "rdma_en3"], None]},
+]
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"backend": "jaccl", "hosts": []}, "backend = 'jaccl'"),
-        ({"hosts": {}}, "must be a list of hosts"),
+        ({"backend": "jaccl-ring", "hosts": []}, "Invalid enum value 'jaccl-ring' - at .*backend"),
+        ({"hosts": {}}, "Expected `array`, got `object` - at .*hosts"),
         ([], "must be a list of hosts"),
-        ([7], "host 0 must be an object"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "b"}], r"host 1 \(b\): ips = None"),
-        ([{"ssh": "-oProxyCommand=x", "ips": ["10.0.0.1"]}], "must be a name that ssh knows"),
-        ([{"ssh": "a", "ips": ["fe80::1"]}], "must be IPv4 addresses"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"], "port": 1}], "has no 'port'"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"], "memory_bytes": True}], "memory_bytes = True"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"], "python": 3}], "python = 3"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"], "python": "~/bin/python"}], "must be the whole path"),
-        ({"envs": ["A"], "hosts": [{"ssh": "a", "ips": ["10.0.0.1"]}]}, "texts NAME=VALUE"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"]}, {"ssh": "a", "ips": ["10.0.0.2"]}], "listed twice"),
-        ([{"ssh": "a", "ips": ["10.0.0.1"]}] * 17, "there are 17 hosts"),
+        ([7], r"Expected `object`, got `int` - at `\$\[0\]`; a host is such as"),
+        ([*_listed(), {"ssh": "b"}], r"missing required field `ips` - at `\$\[1\]`"),
+        (_listed(ssh="-oProxyCommand=x"), "must be a name that ssh knows"),
+        (_listed(ips=["fe80::1"]), "must be IPv4 addresses"),
+        (_listed(ips=[]), r"ips = \[\] of a: must be IPv4 addresses"),
+        (_listed(port=1), "contains unknown field `port`"),
+        (_listed(memory_bytes=True), "got `bool` - at .*memory_bytes"),
+        (_listed(memory_bytes=0), "Expected `int` >= 1 - at .*memory_bytes"),
+        (_listed(python=3), "got `int` - at .*python"),
+        (_listed(python="~/bin/python"), "must be the whole path"),
+        ({"envs": ["A"], "hosts": _listed()}, "texts NAME=VALUE"),
+        ([*_listed(), *_listed(ips=["10.0.0.2"])], "listed twice"),
+        (_listed() * 17, "there are 17 hosts"),
     ],
 )
 def test_wrong_entries_are_named(tmp_path: Path, content: Any, said: str) -> None:
@@ -65,7 +77,7 @@ def test_wrong_entries_are_named(tmp_path: Path, content: Any, said: str) -> Non
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("studio.local", "as an entry of a setting: studio.local=10.0.0.2"),
+        ("studio.local", "must be SSH=ADDRESS, such as studio.local=10.0.0.2: .* must be IPv4"),
         ("=10.0.0.2", "must be a name that ssh knows"),
         ("/nowhere/hosts.json", "/nowhere/hosts.json: No such file"),
     ],
@@ -73,6 +85,18 @@ def test_wrong_entries_are_named(tmp_path: Path, content: Any, said: str) -> Non
 def test_wrong_entries_of_settings_are_named(entry: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         read_hosts([entry])
+
+
+def test_devices_of_jaccl_are_read_and_must_reach_all_hosts(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.json"
+    file.write_text(json.dumps({"backend": "jaccl", "hosts": MESH}))
+    hosts = read_hosts([str(file)])
+    assert [host.rdma for host in place_ranks(2, hosts)] == [
+        (None, "rdma_en2"),
+        (("rdma_en2", "rdma_en3"), None),
+    ]
+    with pytest.raises(ValueError, match=r"host b: rdma = .*: JACCL needs a device to each other host"):
+        place_ranks(2, hosts[::-1])
 
 
 def test_commands_elsewhere_are_quoted_for_one_shell() -> None:
@@ -90,11 +114,15 @@ def _report(kind: str, thunderbolt: int | None = None, macos: str = "") -> HostR
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
-        (_report("thunderbolt", 5, "26.2"), _report("thunderbolt", 5, "26.3"), "JACCL; both have"),
+        (
+            _report("thunderbolt", 5, "26.2"),
+            _report("thunderbolt", 5, "26.3"),
+            'JACCL) by "backend": "jaccl"',
+        ),
         (
             _report("thunderbolt", 5, "26.1"),
             _report("thunderbolt", 5, "26.3"),
-            "it needs macOS 26.2 or later",
+            "once both have macOS 26.2 or later",
         ),
         (_report("ethernet", 5, "27.0"), _report("ethernet", 5, "26.3"), "are not those of the Thunderbolt"),
         (_report("thunderbolt", 4, "26.2"), _report("thunderbolt", 5, "26.2"), "never JACCL"),

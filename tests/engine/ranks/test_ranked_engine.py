@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -11,12 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import mlx.core as mx
 import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.loading.load_size import LoadSize
 from greenroom.engine.ranks import ranked_engine
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
-from greenroom.engine.ranks.placement import RankPlace, local_places
+from greenroom.engine.ranks.placement import RankPlace, Stage, local_places
+from greenroom.engine.ranks.rank import join_variables
 from greenroom.engine.ranks.ranked_engine import (
     RankedEngine,
     RankGroup,
@@ -57,7 +63,7 @@ def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
         monkeypatch.setattr(ranked_engine, limit, 120.0)
     folder = tiny_model("qwen3")
     account = MemoryAccount()
-    places = places_on((THIS_HOST,) * 2, folder, "tiny", detect(folder), Settings(), 10**9)
+    places = places_on((THIS_HOST,) * 2, folder, "tiny", detect(folder), Settings(), MemoryAccount(10**9))
     assert [place.start["memory_bytes"] for place in places] == [5 * 10**8] * 2
     places = tuple(attrs.evolve(place, command=IMPATIENT) for place in places)
     with ranked(folder, places, account=account) as engine:
@@ -113,6 +119,67 @@ def test_a_rank_that_sends_no_valid_messages_is_lost(
     group = start_ranks(load, "tiny", (silent, odd))
     with pytest.raises(ProblemError, match="Rank 1 on b has sent no valid messages"):
         load_ranks(group, load, Share(load.account))
+
+
+def test_ranks_on_another_machine_are_charged_to_its_account_until_they_end(
+    tiny_model: Callable[..., Path],
+) -> None:
+    folder, account = tiny_model("qwen3"), MemoryAccount()
+    load = ModelLoad(folder, detect(folder), Settings(), account=account)
+    stage = Stage("studio", 0, 2, LoadSize(600, 50, 50), (), 1000)
+    far = RankPlace("studio", "", ("cat",), stage=stage)
+    account.hosts["studio"].limit = 1000
+    first = start_ranks(load, "tiny", (far,))
+    assert (account.hosts["studio"].charged, account.charged) == (700, 0)
+    with pytest.raises(ProblemError, match=r"needs .* of memory"):
+        start_ranks(load, "tiny", (far,))
+    assert account.hosts["studio"].charged == 700
+    first.kill()
+    start_ranks(load, "tiny", (far,)).kill()
+    assert account.hosts["studio"].charged == 0
+
+
+@pytest.mark.deep
+def test_a_rank_killed_while_it_joins_leaves_no_file(tiny_model: Callable[..., Path], tmp_path: Path) -> None:
+    folder = tiny_model("qwen3")
+    load = ModelLoad(folder, detect(folder), Settings())
+    joining, absent = local_places(2)
+    joining = attrs.evolve(joining, command=("env", f"TMPDIR={tmp_path}", *joining.command))
+    group = start_ranks(load, "tiny", (joining, attrs.evolve(absent, command=("sleep", "300"))))
+    while group.leader.stage == "importing":
+        group.wait(0.01, working=True)
+    group.leader.put("join")
+    address, port = joining.address.split(":")
+
+    def is_listening() -> bool:
+        with contextlib.suppress(OSError), socket.create_connection((address, int(port)), 1):
+            return True
+        return False
+
+    wait_until(is_listening)
+    group.kill()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.deep
+def test_a_backend_that_mlx_lacks_is_refused_by_name(tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model("qwen3")
+    load = ModelLoad(folder, detect(folder), Settings())
+    start = {"backend": "jaccl", "rdma": [[None]]}
+    places = [attrs.evolve(place, start=start) for place in local_places(1)]
+    if mx.distributed.is_available("jaccl"):
+        pytest.skip("this machine has RDMA")
+    with pytest.raises(ProblemError, match="backend 'jaccl' of hosts: MLX has none on this machine"):
+        load_ranks(start_ranks(load, "tiny", places), load, Share(load.account))
+
+
+def test_mlx_gets_the_ranks_as_its_launcher_gives_them() -> None:
+    start = {"rank": 1, "hosts": [["10.0.0.1:41000"], ["10.0.0.2:41001"]], "rdma": [[None, "a"], ["b", None]]}
+    ring, jaccl = (join_variables({**start, "backend": name}) for name in ("ring", "jaccl"))
+    assert json.loads(Path(ring.pop("MLX_HOSTFILE")).read_text()) == start["hosts"]
+    assert json.loads(Path(jaccl.pop("MLX_IBV_DEVICES")).read_text()) == start["rdma"]
+    assert ring == {"MLX_RANK": "1"}
+    assert jaccl == {"MLX_RANK": "1", "MLX_JACCL_COORDINATOR": "10.0.0.1:41000"}
 
 
 def test_ranks_get_the_texts_of_the_operator_and_not_their_files(
