@@ -16,11 +16,11 @@ LIBRARIES = ("greenroom", "mlx", "mlx-lm")
 _SAMPLES, _SAMPLE_BYTES = 16, 4_096
 
 Agreement = Mapping[str, str]
-"""What must be equal on all hosts, by name: the plan's digest, versions of libraries, identities of files."""
+"""Values that must be equal on all hosts, by name: the plan's digest, versions and identities of files."""
 
 
 def agreement_of(folder: Path, files: Iterable[str], plan: Any = None) -> Agreement:
-    """Return what this machine has to agree on with the others.
+    """Return the agreement that this machine can offer.
 
     Args:
         files: Names of the files that count, beside the configuration.
@@ -60,7 +60,7 @@ def file_identity(path: Path) -> str:
 
 
 def check_agreement(first: Agreement, own: Agreement, host: str) -> None:
-    """Compare what a host has, all of `own`, with what rank 0 has. Raises ValueError: one sentence that names
+    """Compare all values of `own`, a host's, with those of rank 0. Raises ValueError: one sentence that names
     the host and all differences.
     """
     differ = [

@@ -47,7 +47,7 @@ class HostReport(msgspec.Struct, frozen=True):
 
     Args:
         memory_bytes: Bytes that ranks may take, less what other programs have on Linux.
-        agreement: What it has to agree on with the other hosts.
+        agreement: Its versions and files, to be compared with those of the other hosts.
         folder: Folder of the model's files; None if it has none.
         links: Links by address; None where no interface has it.
         macos: Its version; empty elsewhere.
