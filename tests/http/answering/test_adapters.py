@@ -23,6 +23,7 @@ from safetensors.numpy import load_file, save_file
 
 from greenroom.http.commands.adapters import command
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_adapters import as_peft, make_adapter
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -119,25 +120,21 @@ async def test_every_route_that_writes_text_takes_adapters_and_counts_them(shelf
             assert named[0] == asked[0] != named[1], path
             assert named[1] == named[2] == asked[1], path
 
-        async def rows() -> dict[str, Counter[str]]:
+        async def are_counted() -> bool:
+            """Return whether all that is told behind the answers has been told."""
             found = (await fetch(served.server, "GET", "/admin/audit?limit=100")).json()["requests"]
-            return {
+            rows = {
                 path: Counter(each["model"] for each in found if path in each["route"]) for path in ROUTES
             }
+            counted = (await fetch(served.server, "GET", "/metrics")).body.decode()
+            return (
+                rows == {path: Counter({"sql": 4, "tiny:8b": 1}) for path in ROUTES}
+                and 'greenroom:adapter_requests_total{adapter="sql",model_name="tiny:8b"} 24.0' in counted
+                and 'greenroom:adapters{model_name="tiny:8b"} 1.0' in counted
+                and 'greenroom:adapter_bytes{model_name="tiny:8b"} 0.0' not in counted
+            )
 
-        with trio.fail_after(60.0):  # rows are written behind the answers
-            wanted = {path: Counter({"sql": 4, "tiny:8b": 1}) for path in ROUTES}
-            while True:
-                if await rows() == wanted:
-                    break
-                await trio.sleep(0.05)
-        counted = (await fetch(served.server, "GET", "/metrics")).body.decode()
-        for line in (
-            'adapter_requests_total{adapter="sql",model_name="tiny:8b"} 24.0',
-            'adapters{model_name="tiny:8b"} 1.0',
-        ):
-            assert f"greenroom:{line}" in counted
-        assert 'greenroom:adapter_bytes{model_name="tiny:8b"} 0.0' not in counted
+        await eventually(are_counted)
 
 
 async def test_lists_tell_the_base_of_adapters_and_why_others_are_refused(served: Served) -> None:
@@ -228,11 +225,12 @@ async def test_adapters_come_and_go_beside_streams(shelf: Path, tmp_path: Path) 
         for verb, text in (("unload", "is unloaded"), ("load", "is loaded beside tiny:8b")):
             done = await trio.to_thread.run_sync(CliRunner().invoke, command, [verb, "sql", *args[1:]])
             assert text in done.output
-        with trio.fail_after(60.0):  # figures are published now and then
-            while True:
-                used = (await fetch(server, "GET", "/admin/models")).json()["models"]
-                if [each["adapters"] for each in used] == [["law", "sql"]]:
-                    break
+
+        async def are_published() -> bool:
+            used = (await fetch(server, "GET", "/admin/models")).json()["models"]
+            return [each["adapters"] for each in used] == [["law", "sql"]]
+
+        await eventually(are_published)  # figures are published now and then
 
 
 @pytest.mark.parametrize("name", ["no-such", "tiny:8b", "../shelf/sql", "dora", "lost", "%2e%2e/sql"])

@@ -194,8 +194,10 @@ async def test_a_stream_ends_with_the_explanation(settings: Settings) -> None:
     ("path", "body"),
     [
         ("/v1/messages", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}),
-        ("/v1/responses", {"input": "Hello", "max_output_tokens": 16, "store": False}),
-        ("/v1/responses", {"input": "Hello", "max_output_tokens": 16, "store": True}),
+        *(
+            ("/v1/responses", {"input": "Hello", "max_output_tokens": 16, "temperature": 0, "store": store})
+            for store in (False, True)
+        ),
         (
             "/api/chat",
             {

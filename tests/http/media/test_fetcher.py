@@ -144,9 +144,7 @@ async def test_what_a_server_is_slow_to_send_is_given_up(
     monkeypatch.setattr(fetcher, "FETCH_SECONDS", 0.3)
     for path in ("/slow", "/silent"):
         problem = await refusal(
-            fetching("http", LOCAL),
-            image(f"{server.address}/image.png"),
-            image(f"{server.address}{path}", "q"),
+            fetching("http", LOCAL), ImagePart(b"brought"), image(f"{server.address}{path}", "q")
         )
         assert (problem.status, problem.param) == (400, "q")
         assert "was not there after" in problem.detail

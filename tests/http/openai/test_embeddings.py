@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import attrs
 import numpy as np
 import openai
 import pytest
-import trio
 
-from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.clients.web_socket_clients import until_closed
 from greenroom.tests.support.engines.embedders import open_embedder
+from greenroom.tests.support.engines.watched_engines import WatchedEngines
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.servers.http_servers import connected, fetch, serving
 from greenroom.tests.support.servers.shared_servers import Shared
@@ -130,17 +131,15 @@ async def test_requests_side_by_side_get_their_own_vectors(settings: Settings, s
 
 
 async def test_a_client_that_leaves_frees_its_slot(settings: Settings) -> None:
-    async with serving(attrs.evolve(settings, max_batch=1)) as served:
+    engines, small = WatchedEngines(settings), {"model": "bert", "input": "hello"}
+    async with serving(attrs.evolve(settings, max_batch=1), engines=engines) as served:
+        assert (await fetch(served.server, "POST", "/v1/embeddings", small)).status == 200
+        assert engines.engine is not None
+        engines.engine.go_on.clear()
         async with connected(served.server) as client:
-            body = b'{"model": "bert", "input": [%b]}' % b",".join([b'"hello class value"'] * 3_000)
-            await client.request("POST", "/v1/embeddings", body)
-            with trio.fail_after(300):
-                while not await _leases(served.system.pool):
-                    await trio.lowlevel.checkpoint()
-        answer = await fetch(served.server, "POST", "/v1/embeddings", {"model": "bert", "input": "hello"})
-        assert answer.status == 200
-
-
-async def _leases(pool: Any) -> int:
-    described = await pool.ask(DescribePool(), PoolStatus)
-    return sum(entry.slots for entry in described.models)
+            body = {**small, "input": ["hello class value"] * 1_000}
+            await client.request("POST", "/v1/embeddings", json.dumps(body).encode())
+            engine = await engines.standing()
+        await until_closed(served)
+        engine.go_on.set()
+        assert (await fetch(served.server, "POST", "/v1/embeddings", small)).status == 200

@@ -19,6 +19,8 @@ from greenroom.http.guard.multipart_forms import UploadFolder
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.clients.web_socket_clients import until_closed
+from greenroom.tests.support.engines.watched_engines import WatchedEngines
 from greenroom.tests.support.media.audio_files import decode, wav_file
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -95,23 +97,26 @@ async def test_streamed_speech_has_no_length_in_advance_and_is_whole(served: Ser
     assert decode(content).seconds == pytest.approx(SECONDS, abs=0.15)
 
 
-async def test_whoever_hangs_up_at_the_first_byte_has_had_less_than_a_quarter_spoken(served: Served) -> None:
-    body = json.dumps({"model": "default", "input": LONG, "response_format": "mp3"}).encode()
+async def test_whoever_hangs_up_at_the_first_byte_has_had_less_than_a_quarter_spoken(
+    tiny_pocket: Path,
+) -> None:
+    settings = Settings(models=(str(tiny_pocket),), shutdown_timeout=60.0)
+    engines = WatchedEngines(settings, stops=True)
+    body = json.dumps({"model": "default", "input": LONG, "response_format": "pcm"}).encode()
     with structlog.testing.capture_logs() as logs:
-        async with connected(served.server) as client:
-            await client.request("POST", PATH, body)
-            head = await client.read_until(b"\r\n\r\n")
-            assert b"200" in head.splitlines()[0]
-            await client.read_until(b"\r\n")
-
-        async def has_ended() -> bool:
-            return any(log["event"] == "request finished" for log in logs)
-
-        await eventually(has_ended)
-    ended = next(log for log in logs if log["event"] == "request finished")
+        async with serving(settings, engines=engines) as served:
+            async with connected(served.server) as client:
+                await client.request("POST", PATH, body)
+                head = await client.read_until(b"\r\n\r\n")
+                assert b"200" in head.splitlines()[0]
+                await client.read_until(b"\r\n")
+                engine = await engines.standing()
+            await until_closed(served)
+            engine.go_on.set()
+            assert decode((await ask(served, lambda client: create(client, input="Hi"))).content).seconds > 2
+    ended, _ = (log for log in logs if log["event"] == "request finished")
     assert ended["reason"] == "cancelled"
     assert 0 < ended["spoken_seconds"] < LONG_SECONDS / 4
-    assert decode((await ask(served, lambda client: create(client, input="Hi"))).content).seconds > 2
 
 
 async def test_events_carry_the_file_and_the_usage(served: Served) -> None:

@@ -18,6 +18,8 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredCompletion
 from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import USER, ask, body, stream_of, streamed_text
+from greenroom.tests.support.clients.web_socket_clients import until_closed
+from greenroom.tests.support.engines.watched_engines import WatchedEngines
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
@@ -170,13 +172,17 @@ async def test_without_a_store_the_answer_is_refused_before_it_is_generated(sett
 
 
 async def test_an_answer_that_was_left_is_not_stored(settings: Settings) -> None:
-    async with serving(settings) as served:
+    engines = WatchedEngines(settings, stops=True)
+    async with serving(settings, engines=engines) as served:
 
         def leave(client: openai.OpenAI) -> None:
-            with client.chat.completions.create(**body(store=True, stream=True, max_tokens=2_000)) as stream:
+            with client.chat.completions.create(**body(store=True, stream=True)) as stream:
                 next(iter(stream))
 
         await ask(served, leave)
+        engine = await engines.standing()
+        await until_closed(served)
+        engine.go_on.set()
         await created(served)
         assert len(await ask(served, lambda client: list(client.chat.completions.list()))) == 1
 
@@ -186,7 +192,7 @@ async def test_an_answer_that_cannot_be_stored_says_so(settings: Settings, strea
     async with serving(settings) as served:
         await created(served)
         assert settings.db
-        with closing(sqlite3.connect(settings.db)) as database:
+        with closing(sqlite3.connect(settings.db, timeout=300)) as database:
             database.execute("drop table greenroom_completions")
         with pytest.raises(openai.APIError) as error:
             await (stream_of(served, store=True) if stream else created(served))

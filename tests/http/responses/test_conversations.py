@@ -17,6 +17,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredConversation, StoredItem
 from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.engines.watched_engines import WatchedEngines
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 Call = Callable[[str, Any], Any]
@@ -133,11 +134,13 @@ async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> No
 
 
 async def test_items_are_neither_added_nor_deleted_while_a_turn_is_generated(settings: Settings) -> None:
-    turn: Any = {"model": "qwen3", "input": "Hi", "background": True, "max_output_tokens": 3_000}
-    async with serving(settings) as served:
+    turn: Any = {"model": "qwen3", "input": "Hi", "background": True}
+    engines = WatchedEngines(settings, stops=True)
+    async with serving(settings, engines=engines) as served:
         made = await created(served, items=[HI])
         [item] = await listed(served, made.id)
         begun = await ask(served, lambda client: client.responses.create(**turn, conversation=made.id))
+        engine = await engines.standing()
         changes: list[Callable[[Any], Any]] = [
             lambda client: client.conversations.items.create(made.id, items=[HELLO]),
             lambda client: client.conversations.items.delete(item.id, conversation_id=made.id),
@@ -147,6 +150,7 @@ async def test_items_are_neither_added_nor_deleted_while_a_turn_is_generated(set
                 await ask(served, change)
             assert refused.value.code == "conversation_in_use"
         await ask(served, lambda client: client.responses.cancel(begun.id))
+        engine.go_on.set()
         for change in changes:
             await ask(served, change)
         assert item.id not in [left.id for left in await listed(served, made.id)]

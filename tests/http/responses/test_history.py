@@ -13,6 +13,8 @@ from openai.types.responses import Response
 
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask
+from greenroom.tests.support.engines.watched_engines import WatchedEngines
+from greenroom.tests.support.servers.bounded_waits import wait_until
 from greenroom.tests.support.servers.http_servers import Served, serving
 
 TOOL = {
@@ -106,30 +108,12 @@ async def test_instructions_are_not_inherited(settings: Settings) -> None:
             assert prompt_of(answer)[0] == counted.input_tokens
 
 
-async def test_nothing_is_added_while_a_turn_is_generated(settings: Settings) -> None:
-    hi: Any = {"role": "user", "content": "Hi"}
-    async with serving(settings) as served:
-
-        def stream(client: openai.OpenAI) -> str:
-            made = client.conversations.create()
-            events = client.responses.create(
-                model="qwen3", input="Go on", conversation=made.id, stream=True, max_output_tokens=60
-            )
-            next(iter(events))
-            with pytest.raises(openai.ConflictError):
-                client.conversations.items.create(made.id, items=[hi])
-            list(events)
-            client.conversations.items.create(made.id, items=[hi])
-            return " ".join(str(item.role) for item in client.conversations.items.list(made.id, order="asc"))  # type: ignore[union-attr]
-
-        assert await ask(served, stream) == "user assistant user"
-
-
 async def test_a_conversation_deleted_in_the_middle_of_a_turn_leaves_nothing(
     settings: Settings,
 ) -> None:
     hi: Any = {"role": "user", "content": "Hi"}
-    async with serving(settings) as served:
+    engines = WatchedEngines(settings, stops=True)
+    async with serving(settings, engines=engines) as served:
 
         def stream(client: openai.OpenAI) -> tuple[str, Any]:
             made = client.conversations.create(items=[hi])
@@ -137,7 +121,10 @@ async def test_a_conversation_deleted_in_the_middle_of_a_turn_leaves_nothing(
                 model="qwen3", input="Go on", conversation=made.id, stream=True, max_output_tokens=60
             )
             first = next(iter(events))
+            wait_until(lambda: engines.stand)
             client.conversations.delete(made.id)
+            assert engines.engine is not None
+            engines.engine.go_on.set()
             *_, last = [first, *events]
             with pytest.raises(openai.NotFoundError):
                 client.conversations.items.list(made.id)

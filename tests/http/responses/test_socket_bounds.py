@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import pytest
@@ -288,8 +288,9 @@ async def test_a_reader_that_takes_nothing_loses_its_socket(settings: Settings) 
     async with serving(settings, send_timeout=0.2) as served, open_socket(served) as socket:
         tools = [{"type": "function", "name": "look"}, {"type": "web_search", "note": "x" * 900_000}]
         echoed = {**LOCAL, "tools": tools, "generate": False}
-        for _ in range(4):
-            await socket.send(echoed)
+        with suppress(trio.BrokenResourceError):  # it may be lost before all is sent
+            for _ in range(4):
+                await socket.send(echoed)
         await until_closed(served)
 
 

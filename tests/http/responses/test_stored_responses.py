@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -17,7 +18,9 @@ from greenroom.http.answering.explanation_body import signed_reasoning
 from greenroom.http.responses.stored_answer import with_encrypted_reasoning
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredResponse
+from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
+from greenroom.tests.support.engines.watched_engines import WatchedEngines
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
@@ -152,14 +155,16 @@ async def test_a_turn_that_continues_another_knows_what_was_said(settings: Setti
 
 
 async def test_two_turns_at_once_in_one_conversation_are_one_too_many(settings: Settings) -> None:
-    async with serving(settings) as served:
+    faults = Faults(gate=threading.Event())
+    async with serving(settings, engines=FaultyEngines(settings, faults)) as served:
         conversation = await ask(served, lambda client: client.conversations.create())
 
         def turn(client: openai.OpenAI) -> str:
+            assert faults.gate is not None
             try:
-                asked = body(conversation=conversation.id, max_output_tokens=60)
-                return str(client.responses.create(**asked).id)
+                return str(client.responses.create(**body(conversation=conversation.id)).id)
             except openai.ConflictError as error:
+                faults.gate.set()
                 return str(error.code)
 
         turns = await ask_together(served, *[turn] * 6)
@@ -261,27 +266,27 @@ async def test_only_known_things_are_included(settings: Settings) -> None:
 
 
 async def test_a_client_that_leaves_finds_what_was_written(settings: Settings) -> None:
-    async with serving(settings) as served:
+    engines = WatchedEngines(settings, stops=True)
+    async with serving(settings, engines=engines) as served:
 
         def begin(client: openai.OpenAI) -> tuple[str, str]:
-            text = ""
-            with client.responses.create(**body(max_output_tokens=3_000), stream=True) as stream:
+            with client.responses.create(**body(), stream=True) as stream:
                 for event in stream:
                     if event.type == "response.created":
                         ident = event.response.id
                     if event.type == "response.output_text.delta":
-                        text += event.delta
-                        if len(text) > 20:
-                            return ident, text
+                        return ident, event.delta
             raise AssertionError("no text")
 
         ident, text = await ask(served, begin)
+        engine = await engines.standing()
         found: Any = None
         with trio.fail_after(300):
             while found is None or found["status"] == "in_progress":
                 answer = await fetch(served.server, "GET", f"/v1/responses/{ident}")
                 assert answer.status == 200
                 found = answer.json()
+        engine.go_on.set()
         assert found["status"] == "cancelled"
         assert found["output"][0]["content"][0]["text"].startswith(text)
         assert found["output"][0]["status"] == "incomplete"

@@ -97,7 +97,6 @@ async def test_a_loop_of_calls_through_the_client(settings: Settings) -> None:
     assert (custom.type, custom.name, custom.input) == ("custom_tool_call", "shell", "curl 'Zürich'\n")
     pieces = [event.delta for event in events if event.type == "response.custom_tool_call_input.delta"]
     assert "".join(pieces) == custom.input
-    assert len(pieces) > 1
     assert [item.type for item in second.output] == [item.type for item in first.output]
     assert second.usage.input_tokens > first.usage.input_tokens
     assert second.usage.output_tokens_details.reasoning_tokens > 0

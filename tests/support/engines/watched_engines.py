@@ -11,14 +11,21 @@ import trio
 from greenroom.actors.engines.engine_protocol import Engine
 from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta
+from greenroom.schemas.events.result_events import AudioChunk, Segment
+from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngine
 
 
 class WatchedEngine(FaultyEngine):
-    """A real engine that records the events of its steps, and pauses between steps while `go_on` is clear."""
+    """A real engine that records the events of its steps, and pauses between steps while `go_on` is clear.
 
-    def __init__(self, engine: Engine[Any]) -> None:
+    Args:
+        stops: Whether it clears `go_on` itself, in the step behind the first that wrote something.
+    """
+
+    def __init__(self, engine: Engine[Any], *, stops: bool = False) -> None:
         super().__init__(engine, Faults())
+        self._stops = stops
         self.steps: list[list[InferenceEvent]] = []
         self.go_on = threading.Event()
         self.go_on.set()
@@ -26,6 +33,9 @@ class WatchedEngine(FaultyEngine):
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
         events = super().step()
+        if self._stops and writes(self.steps):
+            self._stops = False
+            self.go_on.clear()
         self.steps.append([event for _, event in events])
         if not self.go_on.is_set():
             self.stands.set()
@@ -39,14 +49,32 @@ class WatchedEngines(Engines):
 
     engine: WatchedEngine | None = None
 
+    def __init__(self, settings: Settings, *, stops: bool = False) -> None:
+        super().__init__(settings)
+        self._stops = stops
+
     def load_engine(self, opened: OpenedModel, *arguments: Any) -> Engine[Any]:
-        self.engine = WatchedEngine(super().load_engine(opened, *arguments))
+        self.engine = WatchedEngine(super().load_engine(opened, *arguments), stops=self._stops)
         return self.engine
+
+    @property
+    def stand(self) -> bool:
+        """True while the last loaded engine pauses."""
+        return self.engine is not None and self.engine.stands.is_set()
+
+    async def standing(self) -> WatchedEngine:
+        """Return the last loaded engine once it pauses."""
+        await until(lambda: self.stand)
+        assert self.engine is not None
+        return self.engine
+
+
+_WRITTEN = TextDelta | ReasoningDelta | AudioChunk | Segment
 
 
 def writes(steps: list[list[InferenceEvent]]) -> bool:
     """Return whether the answer has begun."""
-    return any(isinstance(event, TextDelta | ReasoningDelta) for step in steps for event in step)
+    return any(isinstance(event, _WRITTEN) for step in steps for event in step)
 
 
 async def until(happened: Callable[[], bool]) -> None:

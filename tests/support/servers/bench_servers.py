@@ -47,7 +47,8 @@ def scripted_server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]
     bodies: list[dict[str, Any]] = []
 
     def answer(connection: socket.socket) -> None:
-        with connection:
+        # The client may hang up at any time.
+        with connection, suppress(ConnectionError, h11.RemoteProtocolError):
             protocol, body, target = h11.Connection(h11.SERVER), b"", b""
             while not isinstance(read_event := protocol.next_event(), h11.EndOfMessage):
                 if read_event is h11.NEED_DATA:
@@ -56,14 +57,15 @@ def scripted_server(respond: Respond) -> Iterator[tuple[str, list[dict[str, Any]
                     target = read_event.target
                 elif isinstance(read_event, h11.Data):
                     body += read_event.data
+                elif isinstance(read_event, h11.ConnectionClosed):
+                    return
             if target.startswith(b"/v1/models"):
                 listed = b'{"data": [{"id": "fake"}]}'
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed))
                 return
             bodies.append(json.loads(body))
-            with suppress(ConnectionError):  # the client may hang up
-                for piece in respond(bodies[-1]):
-                    connection.sendall(piece)
+            for piece in respond(bodies[-1]):
+                connection.sendall(piece)
 
     def accept() -> None:
         while True:

@@ -98,7 +98,9 @@ async def _serve(stand_in: StandIn, stream: trio.SocketStream) -> None:
     asked, rest = head
     length = int(asked.headers.get("content-length", 0))
     while len(rest) < length:
-        rest += await stream.receive_some(65_536)
+        if not (more := await stream.receive_some(65_536)):
+            return
+        rest += more
     asked.body = rest
     stand_in.asked.append(asked)
     stand_in.heard.set()

@@ -16,6 +16,8 @@ from pathlib import Path
 import attrs
 import pytest
 
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
+
 _SSHD = shutil.which("sshd") or shutil.which("/usr/sbin/sshd")
 NAME = "second-host"
 """Name by which ssh reaches the second host."""
@@ -43,7 +45,7 @@ def second_host(folder: Path) -> Iterator[SecondHost]:
         pytest.skip("there is no sshd on this machine (Debian's openssh-server)")
     for name in ("host_key", "key"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
-        subprocess.run(command, check=True, timeout=20)
+        subprocess.run(command, check=True, timeout=PATIENCE)
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd confines itself there
     with _network() as (namespace, here, there):
@@ -58,7 +60,7 @@ def second_host(folder: Path) -> Iterator[SecondHost]:
             yield SecondHost(here, there, f"{folder / 'bin'}:{os.environ['PATH']}", namespace)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(PATIENCE)
 
 
 @contextmanager
@@ -89,7 +91,7 @@ def _network() -> Iterator[tuple[str, str, str]]:
 
 
 def _try(command: str) -> bool:
-    return subprocess.run(command.split(), capture_output=True, timeout=20, check=False).returncode == 0
+    return subprocess.run(command.split(), capture_output=True, timeout=PATIENCE, check=False).returncode == 0
 
 
 def _write(folder: Path, address: str, port: int) -> None:
@@ -129,7 +131,7 @@ def _free_port() -> int:
 
 
 def _wait_for(address: str, port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         with suppress(OSError), socket.create_connection((address, port), 1):
             return
