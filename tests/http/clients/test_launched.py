@@ -17,7 +17,7 @@ from greenroom.http.clients.launched import LAUNCHED
 from greenroom.http.clients.server_facts import ServerFacts, facts_of
 from greenroom.http.commands.launch import NAMES
 from greenroom.http.process.runtime_file import running_servers
-from greenroom.tests.support.servers.bounded_waits import wait_until
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, wait_until
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
 
 SERVER = ServerFacts("http://127.0.0.1:8123", "org/model's", "a-secret-key", 40_960, sees=True, thinks=True)
@@ -117,9 +117,11 @@ def test_a_signal_while_the_server_starts_leaves_no_server(tmp_path: Path, numbe
     program.write_text(CLIENT)
     program.chmod(0o755)
     (tmp_path / "run").mkdir(mode=0o700)
+    os.mkfifo(tmp_path / "settings.toml")  # the server waits for somebody to write them
     variables = {
         **os.environ,
         "PATH": f"{program.parent}:{os.environ['PATH']}",
+        "GREENROOM_CONFIG": str(tmp_path / "settings.toml"),
         "XDG_DATA_HOME": str(tmp_path / "data"),
         "XDG_RUNTIME_DIR": str(tmp_path / "run"),
     }
@@ -130,7 +132,7 @@ def test_a_signal_while_the_server_starts_leaves_no_server(tmp_path: Path, numbe
         wait_until(server)
         [child] = server()
         process.send_signal(number)
-        assert process.wait(60) == 128 + number
+        assert process.wait(PATIENCE) == 128 + number
     wait_until(lambda: not child.is_running())
 
 

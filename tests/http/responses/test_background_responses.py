@@ -100,8 +100,13 @@ async def test_a_stream_is_resumed_behind_any_event_now_later_and_after_a_restar
         assert [event["type"] for event in begun[:2]] == ["response.created", "response.queued"]
         ident = begun[0]["response"]["id"]
         engine = await engines.standing()
+
+        def let_go(_: openai.OpenAI) -> list[dict[str, Any]]:
+            engine.go_on.set()
+            return []
+
         live = [lambda client, after=after: resumed(client, ident, after) for after in (None, 0, 5, 40)]
-        *streams, _ = await ask_together(served, *live, lambda _: engine.go_on.set())
+        *streams, _ = await ask_together(served, *live, let_go)
         whole = streams[0]
         assert [event["sequence_number"] for event in whole] == list(range(len(whole)))
         assert whole[: len(begun)] == begun
