@@ -1,4 +1,4 @@
-"""Tools of a real MCP server on every protocol, asked for by the official clients."""
+"""Tools of an MCP server on every protocol, asked for by the official clients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytest.importorskip("mcp")
 
 TOY = ToolServer(
     sys.executable,
-    (str(Path(__file__).parents[1] / "support/tools/toy_server.py"),),
+    (str(Path(__file__).parents[1] / "support/tools/plain_server.py"),),
     timeout=90.0,
     allowed_tools=("add",),
 )

@@ -38,7 +38,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
 
 TOY = ToolServer(
-    sys.executable, (str(Path(__file__).parents[2] / "support/tools/toy_server.py"),), timeout=90.0
+    sys.executable, (str(Path(__file__).parents[2] / "support/tools/plain_server.py"),), timeout=90.0
 )
 
 

@@ -44,9 +44,12 @@ def toy(timeout: float = START_SECONDS, **more: object) -> ToolSource:
     return ToolSource("toy", ToolServer(sys.executable, arguments, timeout=timeout, **more), "toy")  # type: ignore[arg-type]
 
 
-def hostile(fault: str, timeout: float = START_SECONDS) -> ToolSource:
-    arguments = (str(PROGRAMS / "hostile_server.py"), fault)
-    return ToolSource(fault, ToolServer(sys.executable, arguments, timeout=timeout), fault)
+def plain(
+    fault: str = "", label: str = "plain", timeout: float = START_SECONDS, allowed: tuple[str, ...] = ()
+) -> ToolSource:
+    arguments = (str(PROGRAMS / "plain_server.py"), *fault.split())
+    server = ToolServer(sys.executable, arguments, timeout=timeout, allowed_tools=allowed)
+    return ToolSource(label, server, label)
 
 
 @asynccontextmanager
@@ -102,13 +105,13 @@ async def test_tools_of_a_program_are_listed_and_called(monkeypatch: pytest.Monk
 
 
 async def test_a_request_sees_the_tools_that_it_may_use() -> None:
-    source = toy(allowed_tools=("add", "re*"))
+    source = plain(allowed=("add", "re*"))
     async with running() as tools:
         assert [tool.name for tool in (await listed(tools, source)).tools] == ["add", "repeat"]
 
 
 @pytest.mark.parametrize(
-    ("source", "tool", "added"), [(toy(), "grow", "grown"), (hostile("change"), "strike", "struck")]
+    ("source", "tool", "added"), [(toy(), "grow", "grown"), (plain("change"), "strike", "struck")]
 )
 async def test_a_changed_list_is_asked_for_again(source: ToolSource, tool: str, added: str) -> None:
     async with running() as tools:
@@ -121,32 +124,30 @@ async def test_a_changed_list_is_asked_for_again(source: ToolSource, tool: str, 
 
 async def test_a_program_that_dies_fails_its_call_and_is_started_again() -> None:
     async with running() as tools:
-        other = await listed(tools, hostile("none"))
-        died = await called(tools, toy(), "die")
+        other = await listed(tools, plain(label="other"))
+        died = await called(tools, plain(), "die")
         assert died.failed
         assert "ended" in text_of(died)
-        assert text_of(await called(tools, toy(), "add", a=2, b=2)) == "4"
+        assert text_of(await called(tools, plain(), "add", a=2, b=2)) == "4"
         assert (await status(tools)).lost == 1
         assert not other.error
 
 
-@pytest.mark.deep
 async def test_a_program_that_always_dies_is_left_alone_for_a_while() -> None:
     async with running() as tools:
         for _ in range(3):
-            assert (await called(tools, toy(), "die")).failed
-        assert "failed repeatedly" in text_of(await called(tools, toy(), "add", a=1, b=1))
+            assert (await called(tools, plain(), "die")).failed
+        assert "failed repeatedly" in text_of(await called(tools, plain(), "add", a=1, b=1))
 
 
 async def test_a_call_may_hang_or_be_given_up_while_others_go_on() -> None:
     async with running() as tools:
-        await listed(tools, toy())
+        await listed(tools, plain())
         with trio.move_on_after(0.2) as given_up:
-            await called(tools, toy(), "hang")
+            await called(tools, plain(), "hang")
         assert given_up.cancelled_caught
-        quick = ToolSource("quick", toy().server, "quick")
-        assert text_of(await called(tools, quick, "add", a=1, b=1)) == "2"
-        assert text_of(await called(tools, toy(), "add", a=1, b=1)) == "2"
+        assert text_of(await called(tools, plain(label="quick"), "add", a=1, b=1)) == "2"
+        assert text_of(await called(tools, plain(), "add", a=1, b=1)) == "2"
         assert (await status(tools)).running == 0
 
 
@@ -165,9 +166,9 @@ async def test_a_call_may_hang_or_be_given_up_while_others_go_on() -> None:
 )
 async def test_a_hostile_program_costs_its_call_only(faults: dict[str, str]) -> None:
     async with running() as tools:
-        await listed(tools, toy())
+        await listed(tools, plain())
         for fault, said in faults.items():
-            source = hostile(fault, timeout=START_SECONDS if fault in ("line", "lines") else 4.0)
+            source = plain(fault, fault, START_SECONDS if fault in ("line", "lines") else 4.0)
             await listed(tools, source)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             struck = await called(tools, source, "strike")
@@ -175,12 +176,12 @@ async def test_a_hostile_program_costs_its_call_only(faults: dict[str, str]) -> 
             assert struck.failed, fault
             assert said in text_of(struck), fault
             assert grown < 64 * 1024 * 1024, fault
-            assert text_of(await called(tools, toy(), "add", a=1, b=2)) == "3", fault
+            assert text_of(await called(tools, plain(), "add", a=1, b=2)) == "3", fault
 
 
 async def test_what_a_server_asks_for_is_refused() -> None:
     async with running() as tools:
-        refused = json.loads(text_of(await called(tools, hostile("asks"), "strike")))
+        refused = json.loads(text_of(await called(tools, plain("asks"), "strike")))
     assert [text.split()[-2:] for text in refused] == [["not", "supported"]] * 3
 
 
@@ -188,7 +189,7 @@ async def test_a_lost_list_and_a_missing_program_are_told() -> None:
     nowhere = ToolSource("gone", ToolServer("/no/such/program"), "gone")
     closed = ToolSource("closed", ToolServer(url="http://127.0.0.1:9/mcp"), "closed")
     async with running() as tools:
-        errors = [(await listed(tools, source)).error for source in (hostile("list"), nowhere, closed)]
+        errors = [(await listed(tools, source)).error for source in (plain("list", "list"), nowhere, closed)]
     assert "the list is lost" in errors[0]
     assert "'list'" in errors[0]
     assert "No such file" in errors[1]
@@ -237,7 +238,7 @@ async def test_tools_of_an_address_are_called_and_private_ones_need_trust() -> N
 
 async def test_an_idle_session_ends_and_a_deaf_program_is_killed() -> None:
     async with running(idle_seconds=0.1) as tools:
-        await listed(tools, hostile("deaf"))
+        await listed(tools, plain("deaf"))
         with trio.fail_after(300):
             while (await status(tools)).state != "idle":
                 await trio.testing.wait_all_tasks_blocked(0.05)

@@ -1,12 +1,25 @@
-"""A program that speaks MCP by hand, and badly: `python hostile_server.py FAULT`."""
+"""A program that speaks MCP well, or badly: `python plain_server.py [FAULT]`.
+
+It starts in a tenth of the seconds that `toy_server.py` takes, which imports the SDK.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from typing import Any
 
 TOOL = {"name": "strike", "description": "Do it.", "inputSchema": {"type": "object", "properties": {}}}
+NUMBERS = {"a": {"type": "integer"}, "b": {"type": "integer"}}
+TOOLS = [
+    {
+        "name": "add",
+        "description": "Add two whole numbers.",
+        "inputSchema": {"type": "object", "properties": NUMBERS, "required": ["a", "b"]},
+    },
+    *({**TOOL, "name": name} for name in ("repeat", "hang", "die")),
+]
 FLOOD = b"x" * 65_536
 
 
@@ -14,6 +27,15 @@ def send(message: dict[str, Any]) -> None:
     """Write a message."""
     sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
     sys.stdout.flush()
+
+
+def answer(ident: Any, name: str, arguments: dict[str, Any]) -> None:
+    """Answer a call as it should be, never, or by the end of the program."""
+    if name == "die":
+        os._exit(3)
+    if name == "add":
+        text = str(arguments["a"] + arguments["b"])
+        send({"id": ident, "result": {"content": [{"type": "text", "text": text}]}})
 
 
 def strike(fault: str, ident: Any) -> None:
@@ -57,16 +79,20 @@ def strike(fault: str, ident: Any) -> None:
 
 def main() -> None:
     """Serve until the input ends; a deaf server stays."""
-    fault = sys.argv[1]
+    fault = sys.argv[1] if len(sys.argv) > 1 else ""
     for line in sys.stdin:
         message = json.loads(line)
         ident, method = message.get("id"), message.get("method")
         if method == "initialize":
             version = message["params"]["protocolVersion"]
             info = {"protocolVersion": version, "capabilities": {"tools": {}}}
-            send({"id": ident, "result": {**info, "serverInfo": {"name": "hostile", "version": "1"}}})
+            send({"id": ident, "result": {**info, "serverInfo": {"name": "plain", "version": "1"}}})
         elif method == "tools/list" and fault == "list":
             send({"id": ident, "error": {"code": -32603, "message": "the list is lost"}})
+        elif method == "tools/list" and not fault:
+            send({"id": ident, "result": {"tools": TOOLS}})
+        elif method == "tools/call" and not fault:
+            answer(ident, message["params"]["name"], message["params"]["arguments"])
         elif method == "tools/list":
             schema = {"type": "wrong", "properties": 3} if fault == "schema" else TOOL["inputSchema"]
             send({"id": ident, "result": {"tools": [{**TOOL, "inputSchema": schema}]}})
