@@ -18,11 +18,10 @@ from greenroom.tests.support.servers.terminal import Terminal
 
 def test_chat_answers_what_is_piped_into_it(tiny_model: TinyModel) -> None:
     arguments = ("chat", str(tiny_model("qwen3")), "--max-tokens", "12", "--temperature", "0")
-    first, second = run_greenroom(*arguments, stdin="Hello\n"), run_greenroom(*arguments, stdin="Hello\n")
+    first = run_greenroom(*arguments, stdin="Hello\n")
     assert first.returncode == 0, first.stderr
     assert first.stderr == ""
     assert len(first.stdout) > 1
-    assert first.stdout == second.stdout
     with serving(str(tiny_model("qwen3"))) as server:
         remote = run_greenroom("chat", "--url", server.address, *arguments[2:], stdin="Hello\n")
         assert (remote.returncode, remote.stdout) == (0, first.stdout)

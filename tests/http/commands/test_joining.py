@@ -49,15 +49,13 @@ def answered(server: ServerProcess) -> list[str]:
 
 
 def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_alone(
-    tiny_model: TinyModel, tiny_encoder: TinyEncoder
+    tiny_model: TinyModel,
 ) -> None:
-    text, encoder = str(tiny_model("qwen3")), str(tiny_encoder("bert"))
-    embed = ("embed", encoder, "--dimensions", "8", "Hello", "hello class")
-    with serving(text, encoder) as server:
-        check_joined(server, "chat", text, *PLAIN)
-        joined = run(*embed, "--url", f"{server.address}/v1")
+    text = str(tiny_model("qwen3"))
+    with serving(text) as server:
+        joined = run("chat", text, *PLAIN, "--url", f"{server.address}/v1")
         assert len(answered(server)) == 1
-        assert joined == check_joined(server, *embed)
+        assert joined == check_joined(server, "chat", text, *PLAIN)
 
 
 @pytest.mark.deep

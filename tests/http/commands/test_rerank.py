@@ -6,17 +6,25 @@ import json
 
 import pytest
 
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.servers.server_processes import run_greenroom
+from greenroom.tests.support.servers.shared_servers import Shared
 from greenroom.tests.support.texts.random_texts import random_texts
 
 QUERY = "who walks"
 
 
-def test_documents_are_printed_best_first(tiny_encoder: TinyEncoder) -> None:
+@pytest.fixture
+def command(tiny_encoder: TinyEncoder, shared: Shared) -> tuple[str, ...]:
+    """The command for a server; alone it ranks in test_joining.py."""
     folder = str(tiny_encoder("bert-rerank"))
+    return ("rerank", "-m", folder, "--url", shared(Settings(models=(folder,))).server.address)
+
+
+def test_documents_are_printed_best_first(command: tuple[str, ...]) -> None:
     texts = random_texts(1_100, longest=3)  # more than the command scores at once
-    printed = run_greenroom("rerank", "-m", folder, QUERY, "-", stdin="\n\n".join(texts))
+    printed = run_greenroom(*command, QUERY, "-", stdin="\n\n".join(texts))
     assert (printed.returncode, printed.stderr) == (0, "")
     entries = [json.loads(line) for line in printed.stdout.splitlines()]
     assert len(entries) == len(texts)
@@ -26,21 +34,20 @@ def test_documents_are_printed_best_first(tiny_encoder: TinyEncoder) -> None:
     assert scores[0] > scores[-1]
 
     best = entries[:3]
-    words = run_greenroom("rerank", "-m", folder, "--top", "3", QUERY, *(entry["text"] for entry in entries))
+    words = run_greenroom(*command, "--top", "3", QUERY, *(entry["text"] for entry in entries))
     again = [json.loads(line) for line in words.stdout.splitlines()]
     assert [entry["text"] for entry in again] == [entry["text"] for entry in best]
     wanted = pytest.approx([entry["relevance_score"] for entry in best], abs=1e-6)
     assert [entry["relevance_score"] for entry in again] == wanted
 
 
-def test_what_cannot_be_ranked_is_one_line(tiny_encoder: TinyEncoder) -> None:
-    folder = str(tiny_encoder("bert-rerank"))
+def test_what_cannot_be_ranked_is_one_line(command: tuple[str, ...]) -> None:
     for arguments, named in (
         (("hello " * 20_000, "document"), "`query` is too long"),
         (("--instruction", "find walkers", QUERY, "document"), "a cross-encoder is not"),
         ((QUERY, "document", "-"), "- reads one document per line"),
     ):
-        refused = run_greenroom("rerank", "-m", folder, *arguments)
+        refused = run_greenroom(*command, *arguments)
         assert refused.returncode in (1, 2)
         assert refused.stdout == ""
         [line] = refused.stderr.splitlines()

@@ -8,15 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.media.audio_files import decode
 from greenroom.tests.support.servers.server_processes import run_greenroom
+from greenroom.tests.support.servers.shared_servers import Shared
 
 
-def test_a_text_is_spoken_into_a_file(tiny_pocket: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def url(tiny_pocket: Path, shared: Shared) -> tuple[str, ...]:
+    return ("--url", shared(Settings(models=(str(tiny_pocket),))).server.address)
+
+
+@pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.deep)])
+def test_a_text_is_spoken_into_a_file(
+    tiny_pocket: Path, tmp_path: Path, url: tuple[str, ...], alone: bool
+) -> None:
     file = tmp_path / "hello.wav"
-    done = run_greenroom(
-        "speak", "-", "-o", str(file), "-m", str(tiny_pocket), "--speed", "2", stdin="Hello.\n"
-    )
+    command = ("speak", "-", "-o", str(file), "-m", str(tiny_pocket), "--speed", "2")
+    done = run_greenroom(*command, *(("--local",) if alone else url), stdin="Hello.\n")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with wave.open(str(file)) as header:
         assert header.getnframes() / header.getframerate() == pytest.approx(1.48, rel=0.05)
@@ -24,23 +33,26 @@ def test_a_text_is_spoken_into_a_file(tiny_pocket: Path, tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["hello.wav"]
 
 
-def test_what_cannot_be_spoken_leaves_no_file(tiny_pocket: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_spoken_leaves_no_file(
+    tiny_pocket: Path, tmp_path: Path, url: tuple[str, ...]
+) -> None:
     file = tmp_path / "hello.mp3"
-    voice = run_greenroom(
-        "speak", "Hi", "-o", str(file), "-m", str(tiny_pocket), "--voice", "nobody", stdin=""
-    )
+    command = ("speak", "Hi", "-o", str(file), "-m", str(tiny_pocket), "--voice", "nobody")
+    voice = run_greenroom(*command, *url)
     assert voice.returncode == 1
     assert "it has alba, default" in voice.stderr
     assert not list(tmp_path.iterdir())
 
 
-def test_what_stands_in_the_place_of_a_file_stays(tiny_pocket: Path, tmp_path: Path) -> None:
+def test_what_stands_in_the_place_of_a_file_stays(
+    tiny_pocket: Path, tmp_path: Path, url: tuple[str, ...]
+) -> None:
     link, pipe = tmp_path / "link.wav", tmp_path / "pipe.opus"  # a pipe's buffer holds the whole file
     link.symlink_to("hello.wav")
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     for output in (link, pipe):
-        done = run_greenroom("speak", "Hi", "-o", str(output), "-m", str(tiny_pocket))
+        done = run_greenroom("speak", "Hi", "-o", str(output), "-m", str(tiny_pocket), *url)
         assert (done.returncode, done.stderr) == (0, "")
     assert os.read(reader, 4) == b"OggS"
     os.close(reader)
