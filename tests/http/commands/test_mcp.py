@@ -14,14 +14,14 @@ from greenroom.tests.support.servers.server_processes import run_greenroom
 
 pytest.importorskip("mcp")
 
-TOY = Path(__file__).parents[2] / "support/tools/toy_server.py"
+PLAIN = Path(__file__).parents[2] / "support/tools/plain_server.py"
 
 
 def test_servers_of_the_settings_and_of_a_client_are_listed_and_tried(tmp_path: Path) -> None:
     settings, of_client = tmp_path / "settings.toml", tmp_path / "mcp.json"
     settings.write_text('[mcp.gone]\ncommand = "/no/such/program"\n', "utf-8")
-    toy = {"command": sys.executable, "args": [str(TOY)], "env": {"A": "b"}, "type": "stdio"}
-    of_client.write_text(json.dumps({"mcpServers": {"my toy": toy, "off": {"disabled": True}}}), "utf-8")
+    plain = {"command": sys.executable, "args": [str(PLAIN)], "env": {"A": "b"}, "type": "stdio"}
+    of_client.write_text(json.dumps({"mcpServers": {"my toy": plain, "off": {"disabled": True}}}), "utf-8")
     options = ["mcp", "--config", str(settings), "--mcp-config", str(of_client)]
     listed = run_greenroom(*options, "list", "--json")
     gone, found = map(json.loads, listed.stdout.splitlines())
@@ -31,7 +31,7 @@ def test_servers_of_the_settings_and_of_a_client_are_listed_and_tried(tmp_path: 
     tried = run_greenroom(*options, "try", "my_toy", "add", '{"a": 1, "b": 2}')
     assert (tried.returncode, tried.stdout) == (0, "3\n")
     failed = run_greenroom(*options, "try", "my_toy", "add", '{"a": 1}')
-    assert (failed.returncode, failed.stdout) == (1, "")
+    assert (failed.returncode, failed.stdout, failed.stderr) == (1, "", "a number is missing\n")
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,9 @@ def answer(ident: Any, name: str, arguments: dict[str, Any]) -> None:
     if name == "die":
         os._exit(3)
     if name == "add":
-        text = str(arguments["a"] + arguments["b"])
-        send({"id": ident, "result": {"content": [{"type": "text", "text": text}]}})
+        failed = not arguments.keys() >= NUMBERS.keys()
+        text = "a number is missing" if failed else str(arguments["a"] + arguments["b"])
+        send({"id": ident, "result": {"content": [{"type": "text", "text": text}], "isError": failed}})
 
 
 def strike(fault: str, ident: Any) -> None:
