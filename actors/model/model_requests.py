@@ -19,7 +19,7 @@ from greenroom.actors.model.running_requests import (
     RunningRequests,
 )
 from greenroom.schemas.events.events import Admitted, InferenceEvent
-from greenroom.schemas.messages.prepared_input import PreparedInput
+from greenroom.schemas.messages.prepared_input import PreparedInput, PreparedPrompt
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.model_protocol import Generate, PromptContents, RequestEnded
 
@@ -120,7 +120,8 @@ class ModelRequests:
 
     def _record_charged(self, preparation: Preparation, result: PreparedInput) -> None:
         try:
-            self._records.charge(preparation, result)
+            answer = result.max_tokens if isinstance(result, PreparedPrompt) else 0
+            self._records.charge(preparation, result.prompt_tokens + result.choices * answer)
         except ProblemError as error:
             preparation.reply.fail(error.problem)
             return

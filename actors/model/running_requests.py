@@ -253,13 +253,11 @@ class RequestRecords:
         if self._log is not None and isinstance(result, PreparedPrompt):
             self._log.debug("prompt", request_id=request_id, text=result.rendered)
 
-    def charge(self, preparation: Preparation, prepared: PreparedInput) -> None:
+    def charge(self, preparation: Preparation, tokens: int) -> None:
         """Charge the tokens that a request may cost to its client. Raises ProblemError (429): the client has
         used up its tokens.
         """
         if self._meter is not None:
-            answer = prepared.max_tokens if isinstance(prepared, PreparedPrompt) else 0
-            tokens = prepared.prompt_tokens + prepared.choices * answer
             self._meter.charge(preparation.request.client, tokens)
             preparation.charged = tokens
 

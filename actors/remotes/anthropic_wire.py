@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import attrs
 
 from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import schema_of, tools_of
-from greenroom.schemas.events.events import FinishReason, InferenceEvent, Usage
+from greenroom.schemas.events.events import InferenceEvent, Usage
 from greenroom.schemas.messages import messages as said
 from greenroom.schemas.messages.messages import JsonObject, Message
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, JsonSchemaFormat
@@ -20,31 +21,19 @@ DEFAULT_TOKENS = 8_192
 """Length limit of an answer where a request sets none, which this protocol does not allow."""
 LEAST_THINKING = 1_024
 _BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768}
-_REASONS: dict[str, FinishReason] = {
-    "max_tokens": "length",
-    "model_context_window_exceeded": "length",
-    "tool_use": "tool_calls",
-}
+_REASONS: Any = {"max_tokens": "length", "model_context_window_exceeded": "length", "tool_use": "tool_calls"}
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _PASSED_ON = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
 
 
 def messages_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
-    """Return the call of a chat.
-
-    Raises:
-        ProblemError: 400: the protocol cannot express the request.
-    """
+    """Return the call of a chat. Raises ProblemError: 400: the protocol cannot express the request."""
     values = wire.parameters_of(request)
     if request.choices > 1 or values.get("logprobs"):
         raise wire.unsupported("More than one answer, or log-probabilities,", remote.api)
     most = values.get("max_tokens") or DEFAULT_TOKENS
-    body: dict[str, Any] = {
-        "model": model,
-        "max_tokens": most,
-        "stream": True,
-        "messages": _turns(chat, remote),
-    }
+    turns = _turns(chat, remote)
+    body: dict[str, Any] = {"model": model, "max_tokens": most, "stream": True, "messages": turns}
     body |= {there: values[here] for here, there in _PASSED_ON.items() if values.get(here) not in (None, ())}
     if system := "\n\n".join(each.text for each in chat.messages if each.role == "system"):
         body["system"] = system
@@ -95,10 +84,9 @@ def _blocks(message: Message, remote: Remote) -> list[dict[str, Any]]:
     if message.role == "tool":
         return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": blocks}]
     for call in message.tool_calls:
-        try:
-            arguments = json.loads(call.arguments or "{}")
-        except ValueError:
-            arguments = call.arguments
+        arguments: Any = call.arguments or "{}"
+        with suppress(ValueError):
+            arguments = json.loads(arguments)
         members = arguments if isinstance(arguments, dict) else {"input": arguments}
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": members})
     return blocks
@@ -121,8 +109,7 @@ class MessageReader(wire.Reader):
 
     def __init__(self) -> None:
         self._choice = wire.Choice()
-        self._calls: dict[int, int | None] = {}
-        """Numbers of calls by those of their blocks; None for blocks of another kind."""
+        self._calls: dict[int, int | None] = {}  # by their blocks; None for blocks of another kind
         self._usage = Usage()
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:

@@ -13,27 +13,19 @@ from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import usage_of
 from greenroom.schemas.events.events import Finished, InferenceEvent, Usage
 from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, Vector, Word
+from greenroom.schemas.messages import requests as asks
 from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.messages.requests import (
-    EmbeddingInput,
-    InferenceRequest,
-    ScoreInput,
-    SpeechInput,
-    TranscriptionInput,
-)
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.settings.remotes import Remote
 
 MAX_DIMENSIONS = 65_536
 _HEADER = 4_096
 
 
-def embedding_call(_: InferenceRequest, asked: EmbeddingInput, model: str, remote: Remote) -> wire.Call:
+def embedding_call(_: InferenceRequest, asked: asks.EmbeddingInput, model: str, remote: Remote) -> wire.Call:
     is_own = remote.api == "greenroom"
-    own = {
-        "input_type": asked.input_type,
-        "instruction": asked.instruction,
-        "truncate": asked.truncate or None,
-    }
+    wish = {"input_type": asked.input_type, "instruction": asked.instruction}
+    own = {**wish, "truncate": asked.truncate or None}
     if not is_own and any(own.values()):
         raise wire.unsupported("`input_type`, `instruction` or `truncate`", remote.api)
     encoding = {"encoding_format": "base64" if is_own else "float", "dimensions": asked.dimensions}
@@ -41,7 +33,7 @@ def embedding_call(_: InferenceRequest, asked: EmbeddingInput, model: str, remot
     return wire.Call("/embeddings", _given(body), VectorReader(len(asked.texts)))
 
 
-def score_call(_: InferenceRequest, asked: ScoreInput, model: str, remote: Remote) -> wire.Call:
+def score_call(_: InferenceRequest, asked: asks.ScoreInput, model: str, remote: Remote) -> wire.Call:
     """Return the call that scores documents: one query's as a ranking, others as pairs."""
     queries, documents = ([pair[side] for pair in asked.pairs] for side in (0, 1))
     body: dict[str, Any] = {"model": model, "instruction": asked.instruction or None}
@@ -53,7 +45,7 @@ def score_call(_: InferenceRequest, asked: ScoreInput, model: str, remote: Remot
     return wire.Call("/score", _given(body), ScoreReader(len(documents)))
 
 
-def speech_call(_: InferenceRequest, asked: SpeechInput, model: str, remote: Remote) -> wire.Call:
+def speech_call(_: InferenceRequest, asked: asks.SpeechInput, model: str, remote: Remote) -> wire.Call:
     is_own = remote.api == "greenroom"
     voice = None if asked.reference is None else wire.encoded(Path(asked.reference).read_bytes())
     own = {"language": asked.language, "ref_text": asked.reference_text, "ref_audio": voice}
@@ -72,7 +64,7 @@ def speech_call(_: InferenceRequest, asked: SpeechInput, model: str, remote: Rem
 
 
 def transcription_call(
-    request: InferenceRequest, asked: TranscriptionInput, model: str, remote: Remote
+    request: InferenceRequest, asked: asks.TranscriptionInput, model: str, remote: Remote
 ) -> wire.Call:
     given = {"language": asked.language, "prompt": asked.prompt or None, "temperature": asked.temperature}
     given |= wire.parameters_of(request)

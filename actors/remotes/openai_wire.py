@@ -16,16 +16,8 @@ from greenroom.schemas.messages.messages import JsonObject, Message, Tool
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput
 from greenroom.schemas.settings.remotes import Remote
 
-_OFFICIAL = "api.openai.com"
-_REASONS: dict[str, FinishReason] = {
-    "length": "length",
-    "tool_calls": "tool_calls",
-    "function_call": "tool_calls",
-}
-_AMOUNTS = {
-    "prompt": ("prompt_tokens", "input_tokens"),
-    "generated": ("completion_tokens", "output_tokens"),
-}
+_REASONS: dict[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
+_AMOUNTS = {"prompt": ("prompt_tokens", "input_tokens"), "generated": ("completion_tokens", "output_tokens")}
 _DETAILS = {
     "prompt": {"cached": "cached_tokens", "written": "cache_write_tokens", "images": "image_tokens"},
     "generated": {"reasoning": "reasoning_tokens"},
@@ -33,15 +25,8 @@ _DETAILS = {
 
 
 def chat_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
-    """Return the call of a chat.
-
-    Args:
-        model: Its name in the remote.
-
-    Raises:
-        ProblemError: 400: the protocol cannot express the request.
-    """
-    api, is_official = remote.api, urlsplit(remote.url).hostname == _OFFICIAL
+    """Return the call of a chat with the model of this name. Raises ProblemError: 400: it cannot be asked."""
+    api, is_official = remote.api, urlsplit(remote.url).hostname == "api.openai.com"
     body: dict[str, Any] = {
         "model": model,
         "messages": [_message(each) for each in chat.messages],
@@ -60,8 +45,8 @@ def chat_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Re
     if chat.continue_final_message or chat.template_options:
         if api != "greenroom":
             raise wire.unsupported("`continue_final_message` and `chat_template_kwargs`", api)
-        extra = {"continue_final_message": True} if chat.continue_final_message else {}
-        body |= {**extra, "chat_template_kwargs": dict(chat.template_options)}
+        body |= {"continue_final_message": chat.continue_final_message}
+        body["chat_template_kwargs"] = dict(chat.template_options)
     if request.overflow == "drop_oldest" and api == "greenroom":
         body["truncation"] = "auto"
     return wire.Call("/chat/completions", body, ChatReader(request.choices))
@@ -76,9 +61,10 @@ def raw_call(request: InferenceRequest, raw: RawInput, model: str, remote: Remot
     if values.pop("logprobs", False):
         values["logprobs"] = values.get("top_logprobs", 0)
     values.pop("top_logprobs", None)
+    if raw.suffix:
+        values["suffix"] = raw.suffix
     body = {"model": model, "prompt": prompt, "stream": True, "stream_options": {"include_usage": True}}
-    suffix = {"suffix": raw.suffix} if raw.suffix else {}
-    return wire.Call("/completions", {**body, **suffix, **values}, ChatReader(request.choices))
+    return wire.Call("/completions", {**body, **values}, ChatReader(request.choices))
 
 
 def tools_of(chat: ChatInput) -> tuple[Tool, ...]:
@@ -142,8 +128,7 @@ def _thinking(chat: ChatInput, api: str) -> dict[str, Any]:
 
 
 def _message(message: Message) -> dict[str, Any]:
-    plain = all(isinstance(part, said.TextPart) for part in message.content)
-    content: Any = message.text if plain else [_part(part) for part in message.content]
+    content: Any = [_part(part) for part in message.content] if message.media else message.text
     calls = [
         {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
         for call in message.tool_calls
@@ -184,8 +169,8 @@ class ChatReader(wire.Reader):
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
         if "choices" not in data:
             raise wire.BrokenAnswer("a chunk without choices")
-        if usage := wire.members_of(data.get("usage")):  # some tell it so far in every chunk
-            self._usage = usage_of(usage)
+        if usage := data.get("usage"):  # some tell it so far in every chunk
+            self._usage = usage_of(wire.members_of(usage))
         for choice in wire.items_of(data["choices"]):
             index = wire.index_of(choice.get("index", 0), min(len(self._choices), wire.MAX_CHOICES))
             yield from _read(self._choices[index], choice)
@@ -238,12 +223,8 @@ def _logprobs(found: Any) -> Iterator[TokenLogprob]:
 
 
 def _token(entry: JsonObject) -> tuple[Token, float]:
-    text, value, code = (
-        wire.text_of(entry.get("token")),
-        wire.number_of(entry.get("logprob")),
-        entry.get("bytes"),
-    )
-    value = -9999.0 if value is None else value  # as OpenAI writes what is impossible
-    if isinstance(code, list) and all(type(each) is int and 0 <= each < 256 for each in code):
-        return Token(text, bytes(code)), value
-    return Token(text, text.encode("utf-8", "replace")), value
+    text, value = wire.text_of(entry.get("token")), wire.number_of(entry.get("logprob"))
+    code = entry.get("bytes")
+    is_code = isinstance(code, list) and all(type(each) is int and 0 <= each < 256 for each in code)
+    token = Token(text, bytes(code or ()) if is_code else text.encode("utf-8", "replace"))
+    return token, -9999.0 if value is None else value  # as OpenAI writes what is impossible

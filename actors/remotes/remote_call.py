@@ -28,13 +28,10 @@ from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_RAW = 1_000_000
 """Most characters of an answer that are kept beside its events."""
-MAX_ERROR = 64 * 1024
-"""Most bytes of an error that are read."""
 MAX_CHOICES = 128
 MAX_CALLS = 1_024
 MAX_COUNT = 10**10
 """Largest number of tokens that is believed; clients are charged for them."""
-_NAMES: dict[Any, str] = {dict: "object", list: "list", str: "text"}
 T = TypeVar("T")
 
 
@@ -43,16 +40,21 @@ class BrokenAnswer(Exception):
 
 
 class ReportedError(Exception):
-    """An error that the remote reports within an answer.
+    """An error that the remote reports within an answer, as an object or as a text.
 
-    Args:
-        code: Its type or code, for the choice of a problem.
+    Attributes:
+        code: Its type and code, for the choice of a problem.
         text: Its message, which may quote a prompt: for the client alone.
     """
 
-    def __init__(self, code: str, text: str) -> None:
-        super().__init__(code)
-        self.code, self.text = code, text
+    def __init__(self, error: Any) -> None:
+        members = error if isinstance(error, dict) else {"message": error}
+        # Only of plain values: the text of a deep list may exceed the stack.
+        said = {name: str(value) for name, value in members.items() if value and isinstance(value, str | int)}
+        self.code = " ".join(said[name][:100] for name in ("type", "code") if name in said)
+        super().__init__(self.code)
+        text = said.get("message", "")[:500]
+        self.text = "".join(each if each.isprintable() else " " for each in text)
 
 
 class Reader:
@@ -65,7 +67,7 @@ class Reader:
 
     finished = False
     """True once the answer is complete, with its last event: what is wrong after that is of no account."""
-    most = MAX_ERROR
+    most = 64 * 1024
     """Most bytes of a complete answer in JSON, which becomes twenty times as large in memory."""
 
     def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
@@ -103,29 +105,6 @@ def unsupported(what: str, api: str) -> ProblemError:
     """Return the problem of a request that cannot be expressed in the remote's protocol."""
     detail = f"{what} cannot be asked of a remote with the api '{api}'."
     return ProblemError(Problem(400, "remote_unsupported", detail))
-
-
-def raise_reported(data: JsonObject) -> None:
-    """Raise the error that a body holds, in OpenAI's or Anthropic's shape.
-
-    Raises:
-        ReportedError: There is one.
-    """
-    error = data.get("error")
-    if not error and data.get("type") == "error":
-        error = data
-    if error:
-        raise ReportedError(*words_of(error))
-
-
-def words_of(error: Any) -> tuple[str, str]:
-    """Return the type and code of an error, and its message, which may quote a prompt."""
-    members = error if isinstance(error, dict) else {"message": error}
-    # Only of plain values: the text of a deep list may exceed the stack.
-    said = {name: str(value) for name, value in members.items() if value and isinstance(value, str | int)}
-    code = " ".join(said[name][:100] for name in ("type", "code") if name in said)
-    text = said.get("message", "")[:500]
-    return code or "error", "".join(each if each.isprintable() else " " for each in text)
 
 
 def encoded(data: bytes) -> str:
@@ -177,7 +156,7 @@ def _typed(value: Any, kind: type[T]) -> T:
     if value is None:
         return kind()
     if not isinstance(value, kind):
-        raise BrokenAnswer(f"a value that is no {_NAMES[kind]}")
+        raise BrokenAnswer("a value of another type")
     return value
 
 

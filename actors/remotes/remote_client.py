@@ -6,23 +6,17 @@ import json
 import re
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import httpx2
+import msgspec
 import trio
 
-from greenroom.actors.remotes.remote_call import (
-    MAX_ERROR,
-    BrokenAnswer,
-    Call,
-    Reader,
-    ReportedError,
-    as_json,
-    raise_reported,
-)
+from greenroom.actors.remotes.remote_call import BrokenAnswer, Call, Reader, ReportedError, as_json
+from greenroom.engine.catalog.load_failures import chain
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.remotes import Remote
@@ -32,6 +26,7 @@ MAX_ANSWER = 256 * 1024 * 1024
 MAX_LINE = 4 * 1024 * 1024
 """Longest line of a stream of events, in bytes."""
 MAX_LIST = 8 * 1024 * 1024
+MAX_ERROR = 64 * 1024
 VERSION = "2023-06-01"
 """Version of Anthropic's protocol."""
 HOP = "x-greenroom-hop"
@@ -42,6 +37,7 @@ _LONGEST_PAUSE = 600.0
 _LINE_ENDS = re.compile(rb"\r\n|\r|\n")
 _CONTEXT = ("context_length_exceeded", "maximum context length", "prompt is too long")
 
+Take = Callable[[InferenceEvent], None]
 Traffic = Callable[[int, int], None]
 """Callback for bytes that were sent and received."""
 
@@ -66,7 +62,6 @@ class RemoteClient:
 
     Args:
         name: Name of the remote, for problems.
-        traffic: Callback for bytes that were sent and received.
     """
 
     def __init__(self, name: str, remote: Remote, traffic: Traffic = lambda sent, received: None) -> None:
@@ -91,17 +86,11 @@ class RemoteClient:
             request = client.build_request("GET", url, headers=headers_of(self._remote, key))
             async with self._sent(client, request) as response:
                 return _decode(await self._read(response, MAX_LIST)), response.headers.get("date", "")
-        self._fail("silent", f"it did not answer within {seconds:g} s", status=504)
+        self.fail("silent", f"it did not answer within {seconds:g} s", status=504)
 
-    async def ask(
-        self, call: Call, key: str | None, headers: dict[str, str], deliver: Callable[[InferenceEvent], None]
-    ) -> None:
-        """Send a call, and deliver the events of its answer as they come.
-
-        Args:
-            key: API key of the remote.
-            headers: Further headers.
-            deliver: Callback for events; must not block.
+    async def ask(self, call: Call, key: str | None, headers: dict[str, str], deliver: Take) -> None:
+        """Send a call with further headers, and deliver the events of its answer, without blocking, as they
+        come.
 
         Raises:
             CallFailure: The answer did not come to its end.
@@ -114,36 +103,30 @@ class RemoteClient:
                 deliver(event)
 
             try:
-                with ExitStack() as files:
-                    request = self._request(client, call, key, headers, files)
+                with nullcontext() if call.file is None else Path(call.file).open("rb") as file:  # noqa: ASYNC230
+                    request = self._request(client, call, {**headers_of(limits, key), **headers}, file)
                     async with self._sent(client, request) as response:
                         await self._receive(response, call, take, patience)
             except CallFailure:
                 if not call.reader.finished:  # what comes behind a complete answer is of no account
                     raise
         if patience.cancelled_caught and not call.reader.finished:
-            self._fail("silent", "it was silent for too long", status=504)
+            self.fail("silent", "it was silent for too long", status=504)
 
     def _request(
-        self,
-        client: httpx2.AsyncClient,
-        call: Call,
-        key: str | None,
-        headers: dict[str, str],
-        files: ExitStack,
+        self, client: httpx2.AsyncClient, call: Call, headers: dict[str, str], file: BinaryIO | None
     ) -> httpx2.Request:
-        url, further = f"{self._remote.base}{call.path}", {**headers_of(self._remote, key), **headers}
-        if call.file is None:
+        url = f"{self._remote.base}{call.path}"
+        if file is None:
             content = as_json(call.body).encode("utf-8", "replace")
             self._traffic(len(content), 0)
-            further["content-type"] = "application/json"
-            return client.build_request("POST", url, headers=further, content=content)
-        file = files.enter_context(Path(call.file).open("rb"))  # noqa: SIM115 (the stack closes it)
-        self._traffic(Path(call.file).stat().st_size, 0)
+            headers["content-type"] = "application/json"
+            return client.build_request("POST", url, headers=headers, content=content)
+        self._traffic(Path(file.name).stat().st_size, 0)
         name = f"recording.{_sound_suffix(file.read(16))}"
         file.seek(0)
         parts = {"file": (name, file)}  # the form reads it in pieces
-        return client.build_request("POST", url, headers=further, data=dict(call.body), files=parts)
+        return client.build_request("POST", url, headers=headers, data=dict(call.body), files=parts)
 
     async def _open(self) -> httpx2.AsyncClient:
         async with self._opening:
@@ -152,53 +135,49 @@ class RemoteClient:
                     httpx2.URL(self._remote.base)
                     context = await trio.to_thread.run_sync(tls_context, self._remote.ca_file)
                 except (httpx2.InvalidURL, OSError, RuntimeError, ValueError):
-                    self._fail("unreachable", "its `url` or `ca_file` cannot be used")
-                timeout = httpx2.Timeout(None, connect=self._remote.connect_timeout)
-                # What the environment says of proxies and passwords would send requests elsewhere.
-                # A cookie would tie together the requests of different clients.
-                jar = CookieJar(DefaultCookiePolicy(allowed_domains=()))
+                    self.fail("unreachable", "its `url` or `ca_file` cannot be used")
                 self._client = httpx2.AsyncClient(
-                    verify=context, timeout=timeout, trust_env=False, cookies=jar
+                    verify=context,
+                    timeout=httpx2.Timeout(None, connect=self._remote.connect_timeout),
+                    # What the environment says of proxies and passwords would send requests elsewhere.
+                    trust_env=False,
+                    # A cookie would tie together the requests of different clients.
+                    cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
                 )
             return self._client
 
     @asynccontextmanager
-    async def _sent(
-        self, client: httpx2.AsyncClient, request: httpx2.Request
-    ) -> AsyncIterator[httpx2.Response]:
-        """Yield the response to a request. Failures of the transport, and answers that are none, become those
-        of the remote: texts of these errors may quote what was received.
-        """
+    async def _sent(self, client: httpx2.AsyncClient, sent: httpx2.Request) -> AsyncIterator[httpx2.Response]:
+        """Yield the response to a request; errors, whose texts may quote it, become the remote's."""
         response: httpx2.Response | None = None
         try:
-            response = await client.send(request, stream=True, follow_redirects=False)
+            response = await client.send(sent, stream=True, follow_redirects=False)
             if response.headers.get("content-encoding", "identity").lower() != "identity":
-                self._fail("failed", "it sent a compressed answer, which was not asked for")
+                self.fail("failed", "it sent a compressed answer, which was not asked for")
             if response.status_code != 200:
                 await self._refuse(response)
             yield response
         except BrokenAnswer as error:
-            self._fail("failed", f"it sent {error}")
+            self.fail("failed", f"it sent {error}")
         except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-            tls = any("SSL" in type(each).__name__ or "CERTIFICATE" in str(each) for each in _causes(error))
-            self._fail("unreachable", "its certificate is not trusted" if tls else "it cannot be reached")
+            tls = any("SSL" in type(each).__name__ or "CERTIFICATE" in str(each) for each in chain(error))
+            self.fail("unreachable", "its certificate is not trusted" if tls else "it cannot be reached")
         except (httpx2.TransportError, httpx2.StreamError) as error:
-            self._fail("failed", f"the connection broke ({type(error).__name__})")
+            self.fail("failed", f"the connection broke ({type(error).__name__})")
         finally:
             if response is not None:
                 with trio.move_on_after(_CLOSE_SECONDS, shield=True):
                     await response.aclose()
 
     async def _refuse(self, response: httpx2.Response) -> NoReturn:
-        status, told = response.status_code, ("", "")
+        told = "", ""
         try:
-            if status >= 400:
-                _object(await self._read(response, MAX_ERROR, cuts=True))
-        except BrokenAnswer:
-            pass
+            if response.status_code >= 400:
+                with suppress(BrokenAnswer):
+                    _object(await self._read(response, MAX_ERROR))
         except ReportedError as error:
             told = error.code, error.text
-        self._refuse_status(status, *told, _retry_after(response))
+        self._refuse_status(response.status_code, *told, _retry_after(response))
 
     def _refuse_status(self, status: int, code: str, text: str, pause: float | None) -> NoReturn:
         """Raise the failure of a status; the remote's own words go to the client of a 400 alone."""
@@ -217,24 +196,21 @@ class RemoteClient:
             status, detail = min(status, 503), f"The remote '{name}' has too much to do (status {status})."
             problem = Problem(status, "remote_busy", detail, retry_after=max(1, round(seconds)))
         elif status == 408 or status >= 500:
-            self._fail("failed", reason)
+            self.fail("failed", reason)
         elif status < 400:
-            self._fail("failed", f"it leads elsewhere, or has no answer (status {status})")
+            self.fail("failed", f"it leads elsewhere, or has no answer (status {status})")
         else:
             detail = f"The remote '{name}' refuses the request (status {status}): {text}"
             problem = Problem(400, "remote_refused_request", detail)
         raise CallFailure(problem, reason, counts=False, pause=seconds)
 
-    def _fail(self, kind: str, reason: str, *, status: int = 503) -> NoReturn:
+    def fail(self, kind: str, reason: str, *, status: int = 503) -> NoReturn:
+        """Raise the failure of a call that is the remote's own."""
         detail = f"The remote '{self._name}' failed: {reason}."
         raise CallFailure(Problem(status, f"remote_{kind}", detail, retry_after=5), reason)
 
     async def _receive(
-        self,
-        response: httpx2.Response,
-        call: Call,
-        take: Callable[[InferenceEvent], None],
-        patience: trio.CancelScope,
+        self, response: httpx2.Response, call: Call, take: Take, patience: trio.CancelScope
     ) -> None:
         kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
         reader = call.reader
@@ -281,45 +257,34 @@ class RemoteClient:
         if failure is not None:
             raise failure
 
-    async def _read(self, response: httpx2.Response, most: int, *, cuts: bool = False) -> bytes:
-        """Return a body of at most some bytes, or its beginning."""
+    async def _read(self, response: httpx2.Response, most: int) -> bytes:
+        """Return a body. Raises BrokenAnswer: It has more than so many bytes."""
         body = bytearray()
 
         def feed(data: bytes) -> bool:
-            body.extend(data[: most + 1 - len(body)])
+            body.extend(data)
             if len(body) > most:
                 raise BrokenAnswer(f"more than {most:,} bytes")
             return False
 
-        with suppress(BrokenAnswer) if cuts else nullcontext():
-            await self._follow(response, feed, trio.CancelScope())
+        await self._follow(response, feed, trio.CancelScope())
         return bytes(body)
 
 
 def headers_of(remote: Remote, key: str | None) -> dict[str, str]:
     """Return the headers of every request to a remote."""
     headers = {"accept-encoding": "identity", "user-agent": "greenroom", HOP: "1"}
-    if key is not None and remote.api == "anthropic":
-        headers["x-api-key"] = key
-    elif key is not None:
-        headers["authorization"] = f"Bearer {key}"
     if remote.api == "anthropic":
-        headers["anthropic-version"] = VERSION
-    return headers
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+        return {**headers, "anthropic-version": VERSION, **({} if key is None else {"x-api-key": key})}
+    return headers if key is None else {**headers, "authorization": f"Bearer {key}"}
 
 
 class EventStream:
     """Reads a stream of events in lines that end with LF, CR LF or CR, of a bounded length."""
 
-    def __init__(self, reader: Reader, take: Callable[[InferenceEvent], None]) -> None:
+    def __init__(self, reader: Reader, take: Take) -> None:
         self._reader, self._take = reader, take
-        self._rest = bytearray()
+        self._rest = b""
 
     def feed(self, data: bytes) -> bool:
         """Parse the next bytes of the stream, and return whether the answer is complete.
@@ -328,11 +293,9 @@ class EventStream:
             BrokenAnswer: They are no such stream, or a line is too long.
         """
         self._rest += data
-        if _LINE_ENDS.search(data) is None:
-            lines: list[bytes] = []
-        else:
-            *lines, rest = _LINE_ENDS.split(bytes(self._rest))
-            self._rest = bytearray(rest)
+        lines: list[bytes] = []
+        if _LINE_ENDS.search(data) is not None:
+            *lines, self._rest = _LINE_ENDS.split(self._rest)
         for line in lines:
             if line.startswith(b"data:") and not self._reader.finished:
                 content = line[5:].strip()
@@ -345,18 +308,17 @@ class EventStream:
         return self._reader.finished
 
 
-def _deliver(events: Iterator[InferenceEvent], take: Callable[[InferenceEvent], None]) -> bool:
+def _deliver(events: Iterator[InferenceEvent], take: Take) -> bool:
     for event in events:
         take(event)
     return False
 
 
 def _decode(content: bytes) -> Any:
-    try:
-        found = json.loads(content)
-        if b"\\ud" in content.lower():  # lone surrogates could not be sent on
-            found = json.loads(as_json(found).encode("utf-8", "replace"))
-        return found
+    with suppress(ValueError, RecursionError):
+        return msgspec.json.decode(content)
+    try:  # what is no JSON to the strict reader: lone surrogates, which could not be sent on, and `NaN`
+        return json.loads(as_json(json.loads(content)).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         raise BrokenAnswer("broken JSON") from None
 
@@ -366,7 +328,8 @@ def _object(content: bytes) -> dict[str, Any]:
     found = _decode(content)
     if not isinstance(found, dict):
         raise BrokenAnswer("JSON that is no object")
-    raise_reported(found)
+    if error := found.get("error") or (found.get("type") == "error" and found):
+        raise ReportedError(error)
     return found
 
 
@@ -387,7 +350,5 @@ def tls_context(ca_file: str | None) -> ssl.SSLContext:
 
 def _sound_suffix(head: bytes) -> str:
     """Return the suffix of a recording's name, by which some servers choose its reader."""
-    if head[4:8] == b"ftyp":
-        return "m4a"
     known = {b"RIFF": "wav", b"OggS": "ogg", b"fLaC": "flac", b"\x1aE\xdf\xa3": "webm"}
-    return known.get(head[:4], "mp3")
+    return "m4a" if head[4:8] == b"ftyp" else known.get(head[:4], "mp3")

@@ -17,20 +17,12 @@ from greenroom.actors.model.running_requests import Preparation, RequestRecords,
 from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
 from greenroom.actors.remotes.remote_call import Call, as_json, parameters_of, unsupported
 from greenroom.actors.remotes.remote_servers import NO_KEY, RemoteServer
-from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, PromptProgress, Timing
+from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, Timing
 from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.logs import get_logger
+from greenroom.schemas.messages import requests as asks
 from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.prepared_input import SingleAnswerInput
-from greenroom.schemas.messages.requests import (
-    ChatInput,
-    EmbeddingInput,
-    InferenceRequest,
-    RawInput,
-    ScoreInput,
-    SpeechInput,
-    TranscriptionInput,
-)
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput, SpeechInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, model_crashed
@@ -48,24 +40,13 @@ _CALLS: dict[str, dict[type[Any], Callable[..., Call]]] = {
     "openai": {
         ChatInput: openai_wire.chat_call,
         RawInput: openai_wire.raw_call,
-        EmbeddingInput: media_wire.embedding_call,
-        ScoreInput: media_wire.score_call,
+        asks.EmbeddingInput: media_wire.embedding_call,
+        asks.ScoreInput: media_wire.score_call,
         SpeechInput: media_wire.speech_call,
-        TranscriptionInput: media_wire.transcription_call,
+        asks.TranscriptionInput: media_wire.transcription_call,
     },
 }
 """Makers of calls by protocol and by input. A Greenroom's is OpenAI's, with more parameters."""
-
-
-@attrs.frozen
-class RemotePrompt(SingleAnswerInput):
-    """A request that a remote will prepare.
-
-    Args:
-        prompt_tokens: Estimated length of the prompt in tokens.
-    """
-
-    prompt_tokens: int = 0
 
 
 class RemoteModel:
@@ -152,8 +133,8 @@ class RemoteModel:
             case protocol.RenderPrompt():
                 detail = f"The prompt of '{self.key}' is made in its remote, and cannot be shown here."
                 reply.fail(Problem(501, "remote_prompt", detail, "model"))
-            case protocol.Generate():
-                nursery.start_soon(self._generate, message, reply)
+            case protocol.Generate() if reply in self._prepared:  # else its client has left
+                nursery.start_soon(self._generate, message, reply, *self._prepared.pop(reply))
 
     async def _prepare(self, request: InferenceRequest, reply: Reply) -> None:
         """Charge the request to its client, and admit it: its remote checks the rest."""
@@ -161,7 +142,7 @@ class RemoteModel:
         self._records.prepare(preparation)
         try:
             call = await self._call(request)
-            self._records.charge(preparation, RemotePrompt(_estimated_tokens(request)))
+            self._records.charge(preparation, _estimated_tokens(request))
         except ProblemError as error:
             reply.fail(error.problem)
             return
@@ -187,29 +168,34 @@ class RemoteModel:
         if (left := self._prepared.pop(reply, None)) is not None:
             self._records.settle(left[0])
 
-    async def _generate(self, message: protocol.Generate, reply: Reply) -> None:
+    async def _generate(
+        self, message: protocol.Generate, reply: Reply, prepared: Preparation, call: Call
+    ) -> None:
         request, estimate = message.request, _estimated_tokens(message.request)
         running = RunningRequest(
             request, request.id, reply, estimate, request.choices, message.queued, waits=message.waits
         )
-        call: Call | None = None
-        if (prepared := self._prepared.pop(reply, None)) is not None:
-            running.charged, call = prepared[0].charged, prepared[1]
+        running.charged = prepared.charged
         self._records.submit(running)
         self._replies.add(reply)
         answer = _Answer(running, self._records, self._server.breaker.succeed)
         try:
             with trio.CancelScope() as scope:
-                reply.watch(lambda: None if answer.has_ended else scope.cancel("the request has ended"))
+                reply.watch(lambda: None if answer.is_whole else scope.cancel("the request has ended"))
                 await self._ask(request, call, answer)
         except Exception:
             self._log.exception("request crashed", request_id=request.id)
             answer.fail(internal_error())
         finally:
             self._replies.discard(reply)
-            self._end(running, answer)
+            if not answer.is_whole and running.problem is None:
+                running.problem = reply.problem
+            running.log_end(self._log.bind(remote=self._server.name))
+            ended = running.ended()
+            self._report(ended)
+            self._records.end(running, ended, backend=self._server.name)
 
-    async def _ask(self, request: InferenceRequest, call: Call | None, answer: _Answer) -> None:
+    async def _ask(self, request: InferenceRequest, call: Call, answer: _Answer) -> None:
         from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
 
         server, now = self._server, time.monotonic()
@@ -223,14 +209,12 @@ class RemoteModel:
         try:
             has_file = server.remote.key_file is not None
             key = await trio.to_thread.run_sync(server.remote.key) if has_file else server.remote.key()
-            call = call or await self._call(request)
             headers = {"x-client-request-id": request.id}
             if request.trace is not None:
                 headers |= request.trace.fields
             await self._client.ask(call, key, headers, answer.take)
             if not answer.is_whole:  # nobody would end the request
-                detail = f"The remote '{server.name}' failed: its answer has no end."
-                raise CallFailure(Problem(503, "remote_failed", detail, retry_after=5), "no end")
+                self._client.fail("failed", "its answer has no end")
         except CallFailure as failure:
             server.failures += 1
             server.leave_alone(failure.pause)
@@ -241,8 +225,6 @@ class RemoteModel:
             else:
                 server.breaker.succeed(answer)  # it is there
             answer.fail(failure.problem)
-        except ProblemError as error:
-            answer.fail(error.problem)
         except (OSError, ValueError) as error:  # no key can be read
             server.failures += 1
             self._log.warning("remote away", remote=server.name, reason=str(error))
@@ -252,15 +234,6 @@ class RemoteModel:
             server.running -= 1
             server.breaker.leave(answer)
 
-    def _end(self, running: RunningRequest, answer: _Answer) -> None:
-        answer.has_ended = True
-        if not answer.is_whole and running.problem is None:
-            running.problem = running.reply.problem
-        running.log_end(self._log.bind(remote=self._server.name))
-        ended = running.ended()
-        self._report(ended)
-        self._records.end(running, ended, backend=self._server.name)
-
 
 class _Answer:
     """The answer to a request, as its events come.
@@ -269,7 +242,6 @@ class _Answer:
         on_whole: Callback for this answer when all of it has come; must not block.
 
     Attributes:
-        has_ended: True once nothing is left to cancel.
         is_whole: True once all choices have ended, or the request has failed.
     """
 
@@ -280,37 +252,32 @@ class _Answer:
         # Of its cost only the remote could tell.
         self._explanation = Explanation() if records.explains and running.request.chosen else None
         self._begun: float | None = None
-        self.has_ended = self.is_whole = False
+        self.is_whole = False
 
     def take(self, event: InferenceEvent) -> None:
         """Pass on an event of the remote."""
         running = self._running
         if self.is_whole:
             return
-        if self._begun is None and not isinstance(event, PromptProgress):
-            self._begun = time.monotonic()
+        begun = self._begun = self._begun or time.monotonic()
         if isinstance(event, Finished):
-            begun, now = self._begun or running.started, time.monotonic()
-            timing = Timing(0.0, begun - running.started, now - begun)
-            told = attrs.evolve(event, timing=timing, explanation=self._explanation)
-            event = running.completed(told)
+            timing = Timing(0.0, begun - running.started, time.monotonic() - begun)
+            event = running.completed(attrs.evolve(event, timing=timing, explanation=self._explanation))
         for read in self._readers:
             read(running.request_id, event)
         if not isinstance(event, Finished):
             running.reply.send(event)
             return
+        running.reply.send(running.told(event))
         self.is_whole = running.record_end(event)
-        self.has_ended = self.is_whole
         if self.is_whole:
             self._on_whole(self)
-        running.reply.send(running.told(event))
-        if self.is_whole:
             running.reply.end()
 
     def fail(self, problem: Problem) -> None:
         """Fail the request, unless its answer has ended."""
         if not self.is_whole:
-            self.is_whole = self.has_ended = True
+            self.is_whole = True
             self._running.record_end(Failed(problem))
             self._running.reply.fail(problem)
 
@@ -337,9 +304,9 @@ def _estimated_tokens(request: InferenceRequest) -> int:
             texts = [*(message.text for message in messages), *calls, *schemas]
         case RawInput(prompt=prompt):
             texts = [prompt]
-        case EmbeddingInput(texts=texts):
+        case asks.EmbeddingInput(texts=texts):
             pass
-        case ScoreInput(pairs=pairs):
+        case asks.ScoreInput(pairs=pairs):
             texts = [text for pair in pairs for text in pair]
     lengths = (len(text) if isinstance(text, str) else len(text) * CHARACTERS_PER_TOKEN for text in texts)
     return sum(lengths) // CHARACTERS_PER_TOKEN

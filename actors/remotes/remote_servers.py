@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, get_args
 
 import attrs
 import trio
@@ -28,7 +28,6 @@ from greenroom.schemas.settings.settings import Settings, given_values
 
 MAX_MODELS = 5_000
 _MAX_NAME = 200
-_KINDS: tuple[ModelType, ...] = ("text", "vision", "embeddings", "rerank", "speech", "transcription")
 _BY_NAME: tuple[tuple[str, ModelType], ...] = (
     (r"rerank", "rerank"),
     (r"embed|minilm|\bbge-", "embeddings"),
@@ -80,8 +79,7 @@ class RemoteServer:
         models: Its models by their names here, from the last list; None before the first.
         error: Reason why the last list did not come; empty if it did.
         busy_until: Time until which it wants no requests, by `time.monotonic()`.
-        requests: Number of requests that were sent.
-        running: Number of those that have not ended.
+        requests: Number of requests that were sent; `running`, those of them that have not ended.
     """
 
     name: str
@@ -128,10 +126,9 @@ class RemoteServer:
         """Record the models of a list, or the reason why none came; the last list then stays. `detail`: what
         only the log may tell of the reason.
         """
-        if error:
-            if error != self.error:
-                log.warning("remote away", remote=self.name, reason=detail or error)
-        else:
+        if error and error != self.error:
+            log.warning("remote away", remote=self.name, reason=detail or error)
+        elif not error:
             if self.error or self.models is None:
                 log.info("remote found", remote=self.name)
             found = {model.name: model for model in listed}
@@ -141,20 +138,12 @@ class RemoteServer:
 
     def status(self, now: float) -> RemoteStatus:
         state: BreakerState = self.breaker.state(now)
-        return RemoteStatus(
-            self.name,
-            self.remote.root,
-            self.remote.api,
-            state,
-            self.breaker.reason if state != "closed" else self.error,
-            tuple(f"{self.name}/{name}" for name in self.models or ()),
-            self.running,
-            self.requests,
-            self.failures,
-            self.bytes_sent,
-            self.bytes_received,
-            tuple(f"{self.name}/{name}" for name, model in (self.models or {}).items() if model.loaded),
-        )
+        problem = self.breaker.reason if state != "closed" else self.error
+        models = {f"{self.name}/{name}": model.loaded for name, model in (self.models or {}).items()}
+        loaded = tuple(name for name, is_loaded in models.items() if is_loaded)
+        counts = self.running, self.requests, self.failures, self.bytes_sent, self.bytes_received
+        place = self.remote.root, self.remote.api
+        return RemoteStatus(self.name, *place, state, problem, tuple(models), *counts, loaded)
 
 
 class RemoteServers:
@@ -183,17 +172,14 @@ class RemoteServers:
         """Return the meaning of a name, an alias or a profile of a remote model; None if it means none."""
         if not self.servers:
             return None
-        if self.place(name) is not None:
-            return ModelName(name)
-        meant = next((model for alias, model in settings.aliases if alias == name), None)
-        if meant is not None and self.place(meant) is not None:
-            return ModelName(meant)
+        for meant in (name, *(model for alias, model in settings.aliases if alias == name)):
+            if self.place(meant) is not None:
+                return ModelName(meant)
         profile = settings.all_profiles.get(name)
         if profile is None or self.place(profile.model) is None:
             return None
-        defaults = given_values(profile)
-        for name_of_model in ("model", "adapter"):
-            defaults.pop(name_of_model, None)
+        given = given_values(profile).items()
+        defaults = {key: value for key, value in given if key not in ("model", "adapter")}
         return ModelName(profile.model, name, defaults)
 
     def descriptions(self) -> tuple[ModelDescription, ...]:
@@ -256,41 +242,35 @@ def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[Offered
         listed: Answer to `GET /v1/models`, of OpenAI's, Anthropic's or a Greenroom's shape.
         used: Answer of a Greenroom to `GET /admin/models`; None without one.
     """
-    entries = listed.get("data") if isinstance(listed, dict) else None
-    loads = used.get("models") if isinstance(used, dict) else None
-    waiting = {
-        each["id"]: count_of(each.get("waiting")) for each in _objects(loads) if _is_name(each.get("id"))
-    }
-    for entry in _objects(entries):
-        there = entry.get("id")
-        if not _is_name(there):
-            continue
+    waiting = {each["id"]: count_of(each.get("waiting")) for each in _named(used, "models")}
+    for entry in _named(listed, "data"):
         # What another Greenroom has from a remote itself is not asked of it.
         kind = entry.get("architecture")
         is_far = isinstance(kind, str) and kind.startswith("remote (")
-        if not is_far and (name := remote.name_here(there)) is not None:
-            yield _offered(name, there, entry, waiting.get(there, 0))
+        if not is_far and (name := remote.name_here(entry["id"])) is not None:
+            yield _offered(name, entry, waiting.get(entry["id"], 0))
 
 
 def _is_name(value: Any) -> TypeGuard[str]:
     return isinstance(value, str) and value.isprintable() and 0 < len(value) <= _MAX_NAME
 
 
-def _objects(value: Any) -> list[JsonObject]:
-    return [each for each in value[:MAX_MODELS] if isinstance(each, dict)] if isinstance(value, list) else []
+def _named(listed: Any, name: str) -> list[JsonObject]:
+    """Return the objects of a list that have an id."""
+    found = listed.get(name) if isinstance(listed, dict) else None
+    entries = found[:MAX_MODELS] if isinstance(found, list) else ()
+    return [each for each in entries if isinstance(each, dict) and _is_name(each.get("id"))]
 
 
-def _offered(name: str, there: str, entry: JsonObject, waiting: int) -> OfferedModel:
-    kind = next((known for known in _KINDS if known == entry.get("type")), kind_of(there))
+def _offered(name: str, entry: JsonObject, waiting: int) -> OfferedModel:
+    there, told = entry["id"], entry.get("capabilities")
+    kind = next((known for known in get_args(ModelType) if known == entry.get("type")), kind_of(there))
     context = next((count for key in _CONTEXTS if (count := count_of(entry.get(key)))), 0)
-    told = entry.get("capabilities")
     voices = told.get("voices") if isinstance(told, dict) else None
     names = tuple(filter(_is_name, voices))[:500] if isinstance(voices, list) else ()
     inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
-    loaded = entry.get("state") == "ready"
-    return OfferedModel(
-        name, there, kind, context, inputs, names, count_of(entry.get("created")), loaded, waiting
-    )
+    created, loaded = count_of(entry.get("created")), entry.get("state") == "ready"
+    return OfferedModel(name, there, kind, context, inputs, names, created, loaded, waiting)
 
 
 async def watch_remotes(remotes: RemoteServers) -> None:

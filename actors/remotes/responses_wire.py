@@ -18,27 +18,19 @@ from greenroom.schemas.messages.requests import (
 )
 from greenroom.schemas.settings.remotes import Remote
 
-_PASSED_ON = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "max_tokens": "max_output_tokens",
-}
+_PASSED_ON = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "max_tokens")
+_THOUGHTS = tuple(f"response.reasoning{kind}.delta" for kind in ("", "_text", "_summary_text"))
 
 
 def response_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
-    """Return the call of a chat.
-
-    Raises:
-        ProblemError: 400: the protocol cannot express the request.
-    """
+    """Return the call of a chat. Raises ProblemError: 400: the protocol cannot express the request."""
     values = wire.parameters_of(request)
     if request.choices > 1 or values.get("stop") or values.get("logprobs"):
         raise wire.unsupported("More than one answer, stop strings or log-probabilities", remote.api)
     items = [item for message in chat.messages for item in _items(message)]
     body: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
-    body |= {there: values[here] for here, there in _PASSED_ON.items() if values.get(here) is not None}
+    passed = {name: values[name] for name in _PASSED_ON if values.get(name) is not None}
+    body |= {name.replace("max_", "max_output_"): value for name, value in passed.items()}
     if tools := tools_of(chat):
         choice = chat.tool_choice
         named = {"type": "function", "name": choice.name}
@@ -97,11 +89,7 @@ class ResponseReader(wire.Reader):
         match wire.text_of(data.get("type")):
             case "":
                 raise wire.BrokenAnswer("an event without a type")
-            case (
-                "response.reasoning_text.delta"
-                | "response.reasoning_summary_text.delta"
-                | "response.reasoning.delta"
-            ):
+            case kind if kind in _THOUGHTS:
                 yield from self._choice.think(data.get("delta"))
             case "response.output_text.delta" | "response.refusal.delta":
                 yield from self._choice.say(data.get("delta"))
@@ -120,7 +108,7 @@ class ResponseReader(wire.Reader):
 
     def _finish(self, response: JsonObject) -> InferenceEvent:
         if response.get("status") not in ("completed", "incomplete"):
-            raise wire.ReportedError(*wire.words_of(response.get("error")))
+            raise wire.ReportedError(response.get("error"))
         why = wire.members_of(response.get("incomplete_details")).get("reason")
         is_cut = why == "max_output_tokens"
         self._choice.reason = "length" if is_cut else "tool_calls" if self._choice.calls else "stop"

@@ -83,12 +83,13 @@ def decide(candidates: Sequence[Candidate], wish: Wish) -> Decision:
     kept: list[tuple[tuple[float, ...], str, str]] = []
     left_out: list[tuple[str, str]] = []
     for place, each in enumerate(candidates):
-        if (why := _bar(each, wish)) is not None:
+        if each.model in wish.tried or (each.remote and wish.stays):
+            why = "has failed for this request" if each.model in wish.tried else wish.stays
             left_out.append((each.model, why))
             continue
-        is_late = _is_late(each, wish)
-        rank = (bool(each.fault), is_late, *_preference(each, wish.prefer), place)
-        kept.append((rank, each.model, each.fault or (_lateness(each) if is_late else "")))
+        late = _lateness(each, wish)
+        rank = (bool(each.fault), bool(late), *_preference(each, wish.prefer), place)
+        kept.append((rank, each.model, each.fault or late))
     kept.sort()
     order = [(model, why or ("comes next" if at else "")) for at, (_, model, why) in enumerate(kept)]
     if order and not order[0][1]:
@@ -101,23 +102,13 @@ def decide(candidates: Sequence[Candidate], wish: Wish) -> Decision:
     return Decision(tuple(order), tuple(left_out))
 
 
-def _bar(each: Candidate, wish: Wish) -> str | None:
-    if each.model in wish.tried:
-        return "has failed for this request"
-    if each.remote and wish.stays:
-        return wish.stays
-    return None
-
-
-def _is_late(each: Candidate, wish: Wish) -> bool:
+def _lateness(each: Candidate, wish: Wish) -> str:
+    """Return the reason why a model would begin too late; empty if it would not."""
     if wish.max_wait is None:
-        return False
-    # A full model without a history may keep a request waiting for any time.
-    return each.full if each.wait is None else each.wait > wish.max_wait
-
-
-def _lateness(each: Candidate) -> str:
-    return "is full" if each.wait is None else f"would begin in {each.wait:.1f} s"
+        return ""
+    if each.wait is None:  # a full model without a history may keep a request waiting for any time
+        return "is full" if each.full else ""
+    return f"would begin in {each.wait:.1f} s" if each.wait > wish.max_wait else ""
 
 
 def _preference(each: Candidate, prefer: Preference) -> tuple[float, ...]:

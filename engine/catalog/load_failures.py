@@ -152,7 +152,7 @@ _LIBRARIES = ("mlx_lm.", "mlx_vlm.", "mlx_audio.")
 
 
 def missing_module(error: BaseException) -> str:
-    names = (cause.name or "" for cause in _chain(error) if isinstance(cause, ModuleNotFoundError))
+    names = (cause.name or "" for cause in chain(error) if isinstance(cause, ModuleNotFoundError))
     return next((name for name in names if name and not name.startswith(_LIBRARIES)), "")
 
 
@@ -166,7 +166,8 @@ def library_missing(model: str, module: str, install: str = "") -> Problem:
     return Problem(501, "library_missing", detail, "model")
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

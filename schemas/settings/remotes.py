@@ -90,19 +90,18 @@ class Remote:
 
     def name_here(self, there: str) -> str | None:
         """Return the name here of a model of the remote, without the remote's; None for none."""
-        for entry in self.models:
-            here, renames, target = entry.partition("=")
-            if renames and target == there:
-                return here
+        if (here := next((here for here, name in self._renamed.items() if name == there), None)) is not None:
+            return here
         plain = (entry for entry in self.models if "=" not in entry)
         return there if any(fnmatchcase(there, entry) for entry in plain) else None
 
     def name_there(self, here: str) -> str | None:
         """Return the name of a model in the remote; None if the settings list no model of that name."""
-        renamed = dict(entry.split("=", 1) for entry in self.models if "=" in entry)
-        if here in renamed:
-            return renamed[here]
-        return here if here not in renamed.values() and self.name_here(here) == here else None
+        return self._renamed.get(here, here if self.name_here(here) == here else None)
+
+    @property
+    def _renamed(self) -> dict[str, str]:
+        return dict(entry.split("=", 1) for entry in self.models if "=" in entry)
 
     @property
     def named(self) -> tuple[str, ...]:

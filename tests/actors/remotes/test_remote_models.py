@@ -194,6 +194,12 @@ async def test_a_fault_is_replaced_before_the_first_token_and_told_after_it(api:
 async def test_the_breaker_opens_stays_silent_and_closes_after_one_probe() -> None:
     async with two_remotes("openai") as (system, far, spare):
         server = system.remotes.servers["far"]
+
+        async def is_listed() -> bool:  # later its list would count as something that was sent
+            await trio.lowlevel.checkpoint()
+            return server.models is not None
+
+        await eventually(is_listed)
         far.answer = answering(Script(status=500), "big")
         for _ in range(FAILURES):
             assert problem_of(await events_of(system, "far/big")).code == "remote_failed"
