@@ -36,9 +36,11 @@ ROUTES = (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_item
 async def statuses(served: Served, requests: list[tuple[str, str]]) -> dict[str, int]:
     """Return the statuses of concurrent requests."""
     answered: dict[str, int] = {}
+    at_once = trio.CapacityLimiter(32)  # within any limit of open files
 
     async def one(method: str, path: str) -> None:
-        answered[f"{method} {path}"] = (await fetch(served.server, method, path)).status
+        async with at_once:
+            answered[f"{method} {path}"] = (await fetch(served.server, method, path)).status
 
     with trio.fail_after(300):
         async with trio.open_nursery() as nursery:
