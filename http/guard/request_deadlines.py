@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
@@ -33,15 +32,13 @@ class RequestDeadlines:
 
     Args:
         limits: Limits as the setting `request_timeout` has them.
-        clock: Clock that never goes back, in seconds.
 
     Raises:
         ValueError: A limit has another form.
     """
 
-    def __init__(self, limits: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: Iterable[str]) -> None:
         self._limits = parse_request_timeouts(limits)
-        self._clock = clock
         self._running: dict[str, _Timed] = {}
 
     def attend(self, request_id: str, path: str) -> tuple[BodyLimit | None, Callable[[], object]]:
@@ -52,9 +49,8 @@ class RequestDeadlines:
         """
         seconds, limit = self._limits.get(path, self._limits.get(_ALL)), None
         if seconds is not None:
-            self._running[request_id] = _Timed(seconds, self._clock() + seconds)
-            late = partial(self._late, request_id)
-            limit = BodyLimit(trio.current_time() + seconds, late)
+            timed = self._running[request_id] = _Timed(seconds, trio.current_time() + seconds)
+            limit = BodyLimit(timed.deadline, partial(self._late, request_id))
         return limit, lambda: self._running.pop(request_id, None)
 
     async def run(self, pool: Ref[PoolMessage]) -> None:
@@ -72,7 +68,7 @@ class RequestDeadlines:
         return ProblemError(_timed_out(self._running.pop(request_id).seconds))
 
     def _overdue(self) -> list[tuple[str, _Timed]]:
-        now = self._clock()
+        now = trio.current_time()
         return [(ident, timed) for ident, timed in self._running.items() if timed.deadline <= now]
 
 

@@ -182,7 +182,9 @@ async def test_what_fits_passes_what_does_not_until_that_has_aged(
         assert set(requests.admitted[4:]) == {"c1", "e1"}
 
 
-async def test_one_client_leaves_room_for_others_and_gets_no_more_meanwhile() -> None:
+async def test_one_client_leaves_room_for_others_and_gets_no_more_meanwhile(
+    mock_clock: trio.testing.MockClock,  # on which no request ages
+) -> None:
     requests = Requests()
     with ExitStack() as held:
         async with trio.open_nursery() as nursery:
@@ -196,7 +198,9 @@ async def test_one_client_leaves_room_for_others_and_gets_no_more_meanwhile() ->
             nursery.cancel_scope.cancel()
 
 
-async def test_most_of_a_charge_ends_with_the_translation_and_the_rest_with_the_request() -> None:
+async def test_most_of_a_charge_ends_with_the_translation_and_the_rest_with_the_request(
+    mock_clock: trio.testing.MockClock,
+) -> None:
     requests = Requests()
     with ExitStack() as held:
         for number in range(4):

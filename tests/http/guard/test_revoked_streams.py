@@ -17,6 +17,7 @@ from greenroom.actors.core.ref import Ref
 from greenroom.http.guard.keys import KeyRing, KeyWatch
 from greenroom.schemas.settings.caller import Caller, KeyRecord, digest_of
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -53,6 +54,10 @@ async def new_key(served: Served, boss: str, **body: Any) -> str:
     return str(made.json()["secret"])
 
 
+def answered(lines: list[Any]) -> list[Any]:
+    return [line for line in lines if line["event"] == "request answered" and line["path"] in STREAMS]
+
+
 async def test_streams_of_a_revoked_key_end_with_an_error_in_every_protocol(served: Served) -> None:
     boss = await new_key(served, "", name="boss", admin=True)
     guest = await new_key(served, boss, name="guest")
@@ -70,7 +75,7 @@ async def test_streams_of_a_revoked_key_end_with_an_error_in_every_protocol(serv
             ended.add(path)
 
     begun, ended = list[str](), set[str]()
-    with trio.fail_after(60), capture_logs() as lines:
+    with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             for path in STREAMS:
                 nursery.start_soon(follow, path)
@@ -79,10 +84,10 @@ async def test_streams_of_a_revoked_key_end_with_an_error_in_every_protocol(serv
         while requests:
             answer = await fetch(served.server, "GET", "/admin/requests", x_api_key=boss)
             requests = answer.json()["requests"]
+        await until(lambda: len(answered(lines)) == len(STREAMS))
     assert [line["key"] for line in lines if line["event"] == "key revoked"] == ["guest"]
-    answered = [line for line in lines if line["event"] == "request answered" and line["path"] in STREAMS]
-    assert sorted(line["path"] for line in answered) == sorted(STREAMS)
-    assert {(line["problem"], line["model"], line["key"]) for line in answered} == {
+    assert sorted(line["path"] for line in answered(lines)) == sorted(STREAMS)
+    assert {(line["problem"], line["model"], line["key"]) for line in answered(lines)} == {
         ("invalid_api_key", "qwen3", "guest")
     }
 
@@ -94,8 +99,7 @@ async def test_an_operators_stream_of_events_ends_with_its_key(served: Served) -
         await client.request("GET", "/admin/events", x_api_key=other)
         await client.read_until(b"hello")
         assert (await fetch(served.server, "DELETE", "/admin/keys/other", x_api_key=boss)).status == 200
-        with trio.fail_after(60):
-            await client.read_until(b"event: error")
+        await client.read_until(b"event: error")
 
 
 async def test_a_key_expires_within_a_second_while_the_store_is_silent(served: Served) -> None:
@@ -107,7 +111,7 @@ async def test_a_key_expires_within_a_second_while_the_store_is_silent(served: S
     ring.attend(caller, ended.set)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(KeyWatch(ring, refs, None).run)
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             await unread.receive()  # the question that nobody answers
             await ended.wait()
         nursery.cancel_scope.cancel()

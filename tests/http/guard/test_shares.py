@@ -129,7 +129,7 @@ async def test_decoded_objects(shared: Shared) -> None:
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(stream)
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             for objects in (6_000, 60_000):
                 answer = await shared.ask("b", "/v1/chat/completions", body("llama", objects, max_tokens=1))
                 assert answer.status == 200
@@ -146,10 +146,10 @@ async def test_downloads(shared: Shared, hub: Hub) -> None:
         for who, count in (("a", 40), ("b", 1)):
             for number in range(count):
                 nursery.start_soon(wait_for, who, f"org/{who}{number:02}")
-            with trio.fail_after(60):
+            with trio.fail_after(300):
                 while refusals["a"] < 12:  # noqa: ASYNC110
                     await trio.sleep(0.01)
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             while not any("/api/models/org/b00" in path for path in hub.paths):  # noqa: ASYNC110
                 await trio.sleep(0.01)
         assert refusals == {"a": 12}

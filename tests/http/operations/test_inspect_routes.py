@@ -60,15 +60,15 @@ async def test_requests_that_run_or_fail_are_shown_too(settings: Settings) -> No
     async with serving(settings) as served:
         refused = await fetch(served.server, "POST", CHAT, body("Hello", temperature="warm"))
         async with connected(served.server) as client:
-            streamed = body("Count", stream=True, max_tokens=2000, ignore_eos=True)
+            streamed = body("Count", stream=True, max_tokens=20_000, ignore_eos=True)
             await client.request("POST", CHAT, json.dumps(streamed).encode())
             for _ in range(3):  # tokens have come
                 await client.read_until(b"data: ")
-            with trio.fail_after(60):
+            with trio.fail_after(300):
                 while not (listed := (await inspected(served))["requests"])[0]["events"]:
                     await trio.lowlevel.checkpoint()
             running = await inspected(served, f"?id={listed[0]['serial']}")
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             while (await inspected(served, f"?id={running['id']}"))["state"] == "running":
                 await trio.lowlevel.checkpoint()
         left = await inspected(served, f"?id={running['id']}")

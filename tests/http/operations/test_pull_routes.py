@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -132,11 +132,18 @@ async def test_a_pull_is_cancelled_at_once_and_resumed_by_the_next(
 
 async def test_fetches_are_told_among_the_events(cache: Path, hub: Hub, settings: Settings) -> None:
     hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
+    began = time.monotonic()
     async with serving(settings) as served, following(served) as client, trio.open_nursery() as nursery:
         nursery.start_soon(pull, served)
         name, started = await next_event(client)
         assert (name, started["stage"], started["model"]) == ("download", "started", NAME)
         await trio.to_thread.run_sync(hub.held.wait)
+
+        async def has_arrived() -> bool:
+            [running] = (await fetch(served.server, "GET", "/admin/pulls")).json()["pulls"]
+            return bool(running["received"])
+
+        await eventually(has_arrived)
         async with following(served) as late:
             assert (await next_event(late))[1]["stage"] == "progress"
         await post(served, f"{PULL}/{started['id']}/cancel")
@@ -144,8 +151,8 @@ async def test_fetches_are_told_among_the_events(cache: Path, hub: Hub, settings
         await pull(served)
         told = [event for _, event in await events_until(client, "completed")]
         assert (told[0]["stage"], told[-1]["received"]) == ("started", told[-1]["bytes"])
-        times = [event["time"] for event in told if event["stage"] == "progress"]
-        assert all(later - earlier > 0.9 for earlier, later in itertools.pairwise(times))
+        progress = [event for event in told if event["stage"] == "progress"]
+        assert len(progress) <= time.monotonic() - began, "at most one a second"
         await pull(served, "org/nothing")
         [failed] = [event for _, event in await events_until(client, "failed") if event["stage"] == "failed"]
         assert "has no model of that name" in failed["problem"]

@@ -129,7 +129,11 @@ async def test_a_running_and_a_waiting_request_are_listed_and_cancelled(tiny_mod
         [end] = [line for line in lines if line["event"] in ends and line["request_id"] == running]
         assert (end["problem"], end["model"]) == ("request_cancelled", "qwen3")
         assert end["generated_tokens"] > 0
-        assert await in_flight(served) == {}
+
+        async def none_is_left() -> bool:
+            return await in_flight(served) == {}
+
+        await eventually(none_is_left)
         # The slot is free again.
         assert (await fetch(served.server, "POST", f"{REQUESTS}/{running}/cancel")).status == 404
         body = {"model": "qwen3", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}

