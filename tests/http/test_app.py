@@ -11,6 +11,7 @@ import structlog
 import structlog.testing
 
 from greenroom.http.answering.protocols import ABSENT
+from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch
 
 CHAT = "/v1/chat/completions"
@@ -150,6 +151,7 @@ async def test_a_client_that_leaves_with_its_answer_is_answered(server_without_m
             async with connected(server_without_model.server) as client:
                 await client.request("GET", "/v1/models")
                 await client.receive_response()
+        await until(lambda: sum(line.get("path") == "/v1/models" for line in lines) == 20)
     told = {(line["event"], line["status"]) for line in lines if line.get("path") == "/v1/models"}
     assert told == {("request answered", 200)}
 
@@ -157,6 +159,7 @@ async def test_a_client_that_leaves_with_its_answer_is_answered(server_without_m
 async def test_each_request_is_one_line_in_the_log(server_without_model: Served) -> None:
     with structlog.testing.capture_logs() as lines:
         answer = await fetch(server_without_model.server, "GET", "/v1/models?secret=1")
+        await until(lambda: any(line["event"] == "request answered" for line in lines))
     [line] = [line for line in lines if line["event"] == "request answered"]
     assert line.pop("ms") >= 0
     assert line == {

@@ -16,7 +16,7 @@ from greenroom.tests.support.servers.http_servers import Served, connected, serv
 
 PROMPT = "Tell me about the sea"
 MESSAGES = [{"role": "user", "content": PROMPT}]
-TOKENS = 4_000
+TOKENS = 20_000
 OPTIONS = {"num_predict": TOKENS, "temperature": 0}
 RESPONSE = {"input": PROMPT, "max_output_tokens": TOKENS, "temperature": 0}
 BODIES: dict[str, dict[str, Any]] = {

@@ -5,6 +5,7 @@ The server's timeouts are longer than these tests wait, so no timeout can be the
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 import struct
@@ -34,6 +35,7 @@ GUARD = 30.0
 """Time limit in seconds: half of the timeouts of uploads and idle connections."""
 
 PATH = "/v1/chat/completions"
+_HANGS = itertools.count()
 HEAD = f"POST {PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
 
 
@@ -45,17 +47,17 @@ class Scene:
     model: str
     faults: Faults
 
-    async def ask(self, client: RawClient, stream: bool) -> None:
+    async def ask(self, client: RawClient, stream: bool, text: str = "Hello") -> None:
         body = {"model": "default", "stream": stream, "max_tokens": 1000, "temperature": 0}
-        messages = [{"role": "user", "content": "Hello"}]
+        messages = [{"role": "user", "content": text}]
         await client.request("POST", PATH, json.dumps({**body, "messages": messages}).encode())
 
     async def decode(self, client: RawClient) -> None:
         """Start an answer that hangs after its first tokens until it is cancelled."""
-        await self.ask(client, stream=True)
-        head = await client.read_until(b"\r\n\r\n")
-        request_id = next(line for line in head.decode().split("\r\n") if line.startswith("x-request-id"))
-        self.faults.hang.add(request_id.split(": ")[1])
+        text = f"Hang {next(_HANGS)}"
+        self.faults.hang.add(text)
+        await self.ask(client, stream=True, text=text)
+        await client.read_until(b"\r\n\r\n")
         while not self.faults.hangs.is_set():  # noqa: ASYNC110
             await trio.sleep(0.001)
 

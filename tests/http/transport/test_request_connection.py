@@ -14,6 +14,7 @@ from werkzeug.datastructures import Headers
 
 from greenroom.http.transport.request_connection import TURN_BYTES, ClientIds, RequestConnection, client_ids
 from greenroom.schemas.messages.requests import TraceContext
+from greenroom.tests.support.engines.watched_engines import until
 from greenroom.tests.support.servers.http_servers import Served, fetch
 
 UPLOADS = 10
@@ -155,6 +156,7 @@ async def test_ids_of_clients_are_logged_and_returned_beside_ours(server_without
         answer = await fetch(
             server_without_model.server, "GET", "/v1/models", x_request_id="job-7", traceparent=PLACE
         )
+        await until(lambda: any(line["event"] == "request answered" for line in lines))
     [line] = [line for line in lines if line["event"] == "request answered"]
     assert (line["client_request_id"], line["trace_id"]) == ("job-7", TRACE)
     assert line["request_id"] == answer.headers["x-request-id"] != "job-7"

@@ -6,6 +6,8 @@ import os
 import signal
 import socket
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -16,11 +18,10 @@ from greenroom.tests.support.servers.server_processes import run_greenroom, serv
 
 
 @pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.chdir(tmp_path)
-    folder = Path("/tmp") / f"greenroom-{os.getpid()}-{tmp_path.name[-8:]}"
-    folder.mkdir(mode=0o700)
-    return str(folder / "a.sock")
+    with tempfile.TemporaryDirectory(prefix="greenroom-", dir="/tmp") as folder:  # a short path
+        yield f"{folder}/a.sock"
 
 
 def ask(path: str, route: str) -> int:
