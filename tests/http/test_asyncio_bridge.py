@@ -71,7 +71,8 @@ def test_official_clients_reach_a_bridge_in_fastapi() -> None:
             chunks: Any = client.chat.completions.create(
                 model="default", messages=SAID, stream=True, max_tokens=20
             )
-            assert len([each for each in chunks if each.choices and each.choices[0].delta.content]) > 1
+            # How many pieces there are depends on who is faster, the model or its reader.
+            assert [each for each in chunks if each.choices and each.choices[0].delta.content]
             stored = client.responses.create(model="default", input="Hello!", max_output_tokens=16)
             assert client.responses.retrieve(stored.id).output_text == stored.output_text != ""
         with anthropic.Anthropic(base_url=base, api_key="none", max_retries=0) as asked:

@@ -115,7 +115,7 @@ async def test_other_machines_need_a_key_of_a_mounted_application_too(tmp_path: 
         assert await status(create_app(system, attrs.evolve(settings, insecure=True)), "192.0.2.1") == 200
         add = partial(run_greenroom, "keys", "add", "ada", "--db", settings.db or "")
         key = (await trio.to_thread.run_sync(add)).stdout.split()[-1]
-        with trio.fail_after(60):
+        with trio.fail_after(300):
             while await status(app, "127.0.0.1") != 401:
                 pass
         assert await status(app, "192.0.2.1", authorization=f"Bearer {key}") == 200
@@ -208,4 +208,5 @@ def ask_as_openai_does(base_url: str) -> None:
             model="default", messages=[{"role": "user", "content": "Hello!"}], stream=True, max_tokens=20
         )
         text = [chunk.choices[0].delta.content or "" for chunk in stream]
-    assert len(list(filter(None, text))) > 1
+    assert len(text) > 1
+    assert "".join(text)

@@ -77,7 +77,7 @@ async def opened(settings: Settings) -> AsyncIterator[Door]:
         )
         async with (
             running(app, settings, sockets=web_sockets(app, services)) as server,
-            httpx.AsyncClient(base_url=server.address, timeout=60) as client,
+            httpx.AsyncClient(base_url=server.address, timeout=600) as client,
         ):
             yield Door(client, routes)
 

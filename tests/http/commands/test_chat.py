@@ -34,7 +34,7 @@ def test_chat_answers_what_is_piped_into_it(tiny_model: TinyModel) -> None:
 def test_chat_at_a_terminal_takes_turns_and_stops_an_answer_at_ctrl_c(
     tiny_model: TinyModel,
 ) -> None:
-    with closing(Terminal("chat", str(tiny_model("qwen3")), "--max-tokens", "1500")) as terminal:
+    with closing(Terminal("chat", str(tiny_model("qwen3")), "--max-tokens", "20000")) as terminal:
         terminal.read_until(">>> ")
         terminal.write("Hello\n")
         terminal.read_until("\x1b[?25h")

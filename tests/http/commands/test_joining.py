@@ -18,6 +18,7 @@ import pytest
 from greenroom.tests.support.media.recordings import noise, write_recording
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import wait_until
 from greenroom.tests.support.servers.server_processes import (
     GREENROOM,
     ServerProcess,
@@ -41,11 +42,16 @@ os.execv(sys.argv[2], sys.argv[2:])
 PLAIN = ("--max-tokens", "12", "--temperature", "0")
 
 
-def answered(server: ServerProcess) -> list[str]:
-    """Return the models of the requests that a server has finished since the last look."""
-    done = [line.get("model", "") for line in server.read_log() if line["event"] == "request finished"]
+def answered(server: ServerProcess, requests: int) -> int:
+    """Return how many requests a server has finished since the last look, once there are so many."""
+
+    def done() -> int:
+        return sum(line["event"] == "request finished" for line in server.read_log())
+
+    wait_until(lambda: done() >= requests)
+    found = done()
     server.log.clear()
-    return done
+    return found
 
 
 def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_alone(
@@ -54,7 +60,7 @@ def test_a_command_joins_a_server_that_has_its_model_and_prints_what_it_prints_a
     text = str(tiny_model("qwen3"))
     with serving(text) as server:
         joined = run("chat", text, *PLAIN, "--url", f"{server.address}/v1")
-        assert len(answered(server)) == 1
+        assert answered(server, 1) == 1
         assert joined == check_joined(server, "chat", text, *PLAIN)
 
 
@@ -71,7 +77,7 @@ def test_commands_join_a_server_that_listens_on_a_unix_socket_only(
             check_joined(server, "chat", text, *PLAIN)
             embed = ("embed", encoder, "--dimensions", "8", "Hello")
             joined = run(*embed, "--url", address)
-            assert len(answered(server)) == 1
+            assert answered(server, 1) == 1
             assert joined == check_joined(server, *embed)
             for operator in (("ps",), ("ps", "--url", address), ("audit",)):
                 told = run_greenroom(*operator)
@@ -100,19 +106,19 @@ def test_speech_and_transcripts_of_a_server_are_those_of_the_command_alone(
         check_joined(server, *transcribe, "json", "--translate", "--words", "--language", "fr")
         (_, spoken, _), (_, alone, _) = run_bytes(*speak), run_bytes(*speak, "--local")
         assert (len(spoken), spoken[:44]) == (len(alone), alone[:44])  # the model draws lots
-        assert len(answered(server)) == 1
+        assert answered(server, 1) == 1
         # Without a name, the server's first model of the kind that the command needs.
         assert run("transcribe", recording)[::2] == (0, "")
-        assert len(answered(server)) == 1
+        assert answered(server, 1) == 1
 
 
 def check_joined(server: ServerProcess, *command: str) -> tuple[int, str, str]:
     """Check that a command asks the server, that with --local it does not, and that both print the same."""
     joined = run(*command)
     assert (joined[0], joined[2]) == (0, "")
-    assert len(answered(server)) == 1
+    assert answered(server, 1) == 1
     assert run(*command, "--local") == joined
-    assert answered(server) == []
+    assert answered(server, 0) == 0
     return joined
 
 
@@ -143,7 +149,7 @@ def test_a_model_that_no_server_has_is_loaded_here_and_a_line_says_so(
         assert "does not serve a model for speech" in spoken.stderr
         both = run_greenroom("chat", "--local", "--url", server.address, stdin="Hello\n")
         assert (both.returncode, "exclude each other" in both.stderr) == (2, True)
-        assert answered(server) == []
+        assert answered(server, 0) == 0
 
 
 @pytest.mark.soak
@@ -153,11 +159,11 @@ def test_of_several_servers_the_one_with_the_model_is_used_unless_a_flag_asks_fo
     first, second = str(tiny_model("qwen3")), str(tiny_model("llama"))
     with serving(first) as one, serving(second) as another:
         assert run_greenroom("chat", first, *PLAIN, stdin="Hello\n").returncode == 0
-        assert (len(answered(one)), len(answered(another))) == (1, 0)
+        assert (answered(one, 1), answered(another, 0)) == (1, 0)
         here = run_greenroom("chat", first, "--dtype", "float32", *PLAIN, stdin="Hello\n")
         assert here.returncode == 0
         assert "--dtype is for a model loaded here" in here.stderr
-        assert (answered(one), answered(another)) == ([], [])
+        assert (answered(one, 0), answered(another, 0)) == (0, 0)
 
 
 @pytest.mark.deep
@@ -189,7 +195,7 @@ def test_lists_and_scores_are_those_of_the_running_server(
         assert told == []
         rank = ("rerank", "-m", "judge", "who walks", "he walks", "it rains")
         joined = run_greenroom(*rank)
-        assert (joined.returncode, len(answered(server))) == (0, 1), joined.stderr
+        assert (joined.returncode, answered(server, 1)) == (0, 1), joined.stderr
         here = run_greenroom("rerank", "--local", "-m", ranker, *rank[3:])
         scores = [[json.loads(line) for line in done.stdout.splitlines()] for done in (joined, here)]
         assert [row["index"] for row in scores[0]] == [row["index"] for row in scores[1]]

@@ -80,7 +80,7 @@ def test_ps_watches_a_request_until_it_is_cancelled(server: ServerProcess) -> No
 
         def record_until(shown: Callable[[str], bool]) -> None:
             while not recorded or not shown(recorded[-1]):
-                recorded.append(lines.next(60))
+                recorded.append(lines.next())
                 assert recorded[-1], recorded
                 assert len(recorded) < 1_000, recorded[-20:]
 

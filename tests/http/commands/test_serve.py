@@ -50,7 +50,7 @@ def test_a_reader_that_stalls_does_not_hold_a_shutdown(tiny_model: TinyModel) ->
 
 @pytest.mark.deep
 def test_a_second_interrupt_ends_the_server_at_once(tiny_model: TinyModel) -> None:
-    body = {**CHAT, "model": "default", "max_tokens": 2000, "n": 8}
+    body = {**CHAT, "model": "default", "max_tokens": 20_000, "n": 8}
     with serving(str(tiny_model("qwen3"))) as server, begun(server, body):
         server.wait_for("request admitted")
         server.process.send_signal(signal.SIGINT)

@@ -21,7 +21,7 @@ from greenroom.http.process.log_configuration import configure_logging
 from greenroom.schemas.settings.settings import Settings
 
 configure_logging("console", "error")
-command_run.CLOSE_SECONDS = 0.5
+command_run.CLOSE_SECONDS = {close}
 command_run.FORCED_END_SECONDS = {forced_end}
 
 def ready():
@@ -46,9 +46,9 @@ HUNG_THREAD = """
 
 @contextmanager
 def started(
-    body: str, run: str = "run_command(command)", forced_end: float = 600
+    body: str, run: str = "run_command(command)", forced_end: float = 600, close: float = 600
 ) -> Iterator[subprocess.Popen[bytes]]:
-    program = PROGRAM.format(body=body, run=run, forced_end=forced_end)
+    program = PROGRAM.format(body=body, run=run, forced_end=forced_end, close=close)
     pipe = subprocess.PIPE
     with bounded(subprocess.Popen([sys.executable, "-c", program], stdout=pipe, stderr=pipe)) as process:
         yield process
@@ -106,7 +106,7 @@ def test_what_is_wrong_is_told_in_a_line() -> None:
 @pytest.mark.parametrize("status", [0, 3])
 def test_a_thread_that_hangs_leaves_the_status_as_it_is(status: int) -> None:
     run = "run_with_system(Settings(), command)"
-    with started(f"{HUNG_THREAD}    return {status}", run) as process:
+    with started(f"{HUNG_THREAD}    return {status}", run, close=0.5) as process:
         code, told = ended(process)
     assert code == status
     assert "worker hangs" in told

@@ -131,6 +131,7 @@ def test_a_thread_that_ends_itself_is_no_event() -> None:
 
 def test_lines_of_many_threads_never_mix() -> None:
     lines = events(
+        "from greenroom.http.process import log_configuration as sink\nsink.PATIENCE = 300\n"
         "def say(n):\n for i in range(50): log.info('x' * 3000, n=n); print('y' * 3000)\n"
         "ts = [threading.Thread(target=say, args=(n,)) for n in range(8)]\n"
         "[t.start() for t in ts]; [t.join() for t in ts]"

@@ -46,8 +46,8 @@ from greenroom.http.supervision import supervisor
 from greenroom.http.supervision.heartbeat import VARIABLE
 from greenroom.http.supervision.heartbeat import SilenceLimits
 
-orders, *arguments = sys.argv[1:]
-supervisor.SilenceLimits = lambda: SilenceLimits(serving=2.0)
+orders, silence, *arguments = sys.argv[1:]
+supervisor.SilenceLimits = lambda: SilenceLimits(serving=float(silence))
 
 def obey():
     try:
@@ -78,7 +78,7 @@ if VARIABLE in os.environ:
 sys.argv[:] = ["greenroom", *arguments]
 main()
 """
-"""The command line with a short limit on silence, whose GPU workers obey an order in a file once."""
+"""The command line with a limit on silence, whose GPU workers obey an order in a file once."""
 
 
 class Supervised:
@@ -98,10 +98,11 @@ class Supervised:
         """The events of the log so far."""
         return [str(line["event"]) for line in self.server.read_log()]
 
-    def logged(self, event: str) -> dict[str, Any]:
-        """Return the last such line of the log."""
-        wait_until(lambda: event in self.events, 60)
-        return [line for line in self.server.log if line["event"] == event][-1]
+    def logged(self, event: str, **fields: Any) -> dict[str, Any]:
+        """Return the last such line of the log, once there is one."""
+        wanted = {"event": event, **fields}.items()
+        wait_until(lambda: any(wanted <= line.items() for line in self.server.read_log()))
+        return [line for line in self.server.log if wanted <= line.items()][-1]
 
     def pid(self) -> int:
         """Return the serving process, once one is ready."""
@@ -137,8 +138,7 @@ class Supervised:
         assert self.pid() != before
         now = time.time()
         assert self.ask().status_code == 200
-        died = self.logged("server died")
-        assert died["pid"] == before
+        died = self.logged("server died", pid=before)
         return now - datetime.fromisoformat(died["timestamp"]).timestamp()
 
     def _kill_in_a_stream(self, pid: int, number: int) -> None:
@@ -161,9 +161,9 @@ class Supervised:
 
 
 @contextmanager
-def supervised(tmp_path: Path, *arguments: str) -> Iterator[Supervised]:
+def supervised(tmp_path: Path, *arguments: str, silence: float = PATIENCE) -> Iterator[Supervised]:
     orders = tmp_path / "orders"
-    program = (sys.executable, "-c", PROGRAM, str(orders))
+    program = (sys.executable, "-c", PROGRAM, str(orders), str(silence))
     # The last words of a process that aborts are no JSON.
     with serving("--supervised", *arguments, program=program, only_json=False) as server:
         yield Supervised(server, orders)
@@ -213,7 +213,8 @@ def test_a_log_that_nobody_reads_stops_neither_parent_nor_child() -> None:
 def test_servers_that_abort_or_fall_silent_are_replaced(
     tiny_model: TinyModel, tmp_path: Path, kill: str
 ) -> None:
-    with supervised(tmp_path, str(tiny_model("qwen3")), "--db", str(tmp_path / "db")) as server:
+    arguments = (str(tiny_model("qwen3")), "--db", str(tmp_path / "db"))
+    with supervised(tmp_path, *arguments, silence=2.0) as server:
         seconds = server.die_in_a_request(kill)
         print(f"{kill}: ready {seconds:.2f} s after the end")
         assert ("server silent" in server.events) == (kill != "abort")

@@ -36,11 +36,11 @@ from greenroom.http.supervision.heartbeat import Systemd
 
 sockets = [socket.create_server(("127.0.0.1", 0))]
 command = [sys.executable, "-c", sys.argv[1]]
-importing, stopping = map(float, sys.argv[2:])
-limits = SilenceLimits(serving=1.0, importing=importing)
+serving, importing, stopping = map(float, sys.argv[2:])
+limits = SilenceLimits(serving, importing)
 sys.exit(Supervisor(command, sockets, stopping, ParentLog("json", "info"), Systemd(os.environ), limits).run())
 """
-"""A parent of a small child, with short limits."""
+"""A parent of a small child, with limits of its silence and its end."""
 
 CHILD = """
 import ctypes, os, signal, socket, sys, threading, time
@@ -125,8 +125,10 @@ class Parent:
 
 
 @contextmanager
-def supervising(child: str = CHILD, importing: float = 30.0, stopping: float = 30.0) -> Iterator[Parent]:
-    command = [sys.executable, "-c", PARENT, child, str(importing), str(stopping)]
+def supervising(
+    child: str = CHILD, serving: float = PATIENCE, importing: float = PATIENCE, stopping: float = PATIENCE
+) -> Iterator[Parent]:
+    command = [sys.executable, "-c", PARENT, child, *map(str, (serving, importing, stopping))]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
             parent = Parent(process, OutputLines(process.stderr))
@@ -160,7 +162,7 @@ def test_a_model_that_was_at_work_when_the_child_aborted_is_left_out_and_named()
 
 @pytest.mark.parametrize("how", ["hold", "stop"])
 def test_a_silent_child_is_killed(how: str) -> None:
-    with supervising() as parent:
+    with supervising(serving=1.0) as parent:
         pid, *_ = parent.hello()
         if how == "hold":
             parent.tell("hold")  # a C call that holds the interpreter's lock
@@ -172,7 +174,7 @@ def test_a_silent_child_is_killed(how: str) -> None:
 
 
 def test_a_child_that_imports_may_be_silent_for_longer() -> None:
-    with supervising() as parent:
+    with supervising(serving=1.0) as parent:
         pid, *_ = parent.hello()
         parent.tell("import")
         assert parent.hello() == (pid, 0, [])
