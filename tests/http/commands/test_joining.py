@@ -43,7 +43,7 @@ PLAIN = ("--max-tokens", "12", "--temperature", "0")
 
 
 def answered(server: ServerProcess, requests: int) -> int:
-    """Return how many requests a server has finished since the last look, once there are so many."""
+    """Count the requests that a server has finished since the last look, once there are so many."""
 
     def done() -> int:
         return sum(line["event"] == "request finished" for line in server.read_log())
