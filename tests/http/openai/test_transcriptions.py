@@ -55,7 +55,7 @@ def spooled_files() -> list[Path]:
 
 async def post(served: Served, path: str, data: dict[str, Any], file: bytes | None = b"") -> httpx2.Response:
     files = {} if file is None else {"file": ("speech.wav", file)}
-    async with httpx2.AsyncClient(timeout=120) as client:
+    async with httpx2.AsyncClient(timeout=300) as client:
         return await client.post(f"{served.base_url}{path}", data=data, files=files)
 
 
@@ -184,7 +184,7 @@ async def test_fields_are_taken_before_and_behind_the_file(served: Served, spoke
             b'--b\r\ncontent-disposition: form-data; name="model"\r\n\r\ndefault\r\n--b--\r\nbehind it all',
         ]
     )
-    async with httpx2.AsyncClient(timeout=120) as client:
+    async with httpx2.AsyncClient(timeout=300) as client:
         answer = await client.post(
             f"{served.base_url}/audio/transcriptions",
             content=body,
@@ -229,7 +229,7 @@ async def test_a_client_that_leaves_ends_its_recording_and_its_file(
 
 
 async def test_a_model_of_another_kind_says_so(served: Served, tmp_path: Path) -> None:
-    async with httpx2.AsyncClient(timeout=120) as client:
+    async with httpx2.AsyncClient(timeout=300) as client:
         answer = await client.post(
             f"{served.base_url}/chat/completions",
             json={"model": "default", "messages": [{"role": "user", "content": "Hi"}]},

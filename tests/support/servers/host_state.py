@@ -16,6 +16,7 @@ import runpy
 import signal
 import sys
 import threading
+import time
 import warnings
 from typing import Any
 
@@ -82,12 +83,18 @@ async def main_by_bridge() -> None:
         files.append(len(os.listdir("/dev/fd")))
     print(said)
     assert files[1] <= files[0], files
-    print(changed() + [each.name for each in lasting() if each not in threads])
+    print(changed() + lasting(threads))
 
 
-def lasting() -> list[threading.Thread]:
-    """Return the threads, but for Trio's idle workers, which end by themselves."""
-    return [each for each in threading.enumerate() if not each.name.startswith("Trio thread")]
+def lasting(known: set[threading.Thread]) -> list[str]:
+    """Return the names of other threads that do not end soon, but for Trio's idle workers."""
+    deadline = time.monotonic() + 60
+    while True:
+        others = [each.name for each in threading.enumerate() if each not in known]
+        left = [name for name in others if not name.startswith("Trio thread")]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.01)
 
 
 if __name__ == "__main__":
@@ -97,8 +104,7 @@ if __name__ == "__main__":
         try:
             runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
         finally:
-            left = [each.name for each in lasting() if each is not threading.current_thread()]
-            print(json.dumps({"left": left}), flush=True)
+            print(json.dumps({"left": lasting({threading.current_thread()})}), flush=True)
     elif sys.argv[1:]:
         asyncio.run(main_by_bridge())
         print(changes(untouched, state()))

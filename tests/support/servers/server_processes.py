@@ -78,7 +78,7 @@ class ServerProcess:
             self._record(line)
         return self.log
 
-    def end(self, seconds: float = 60) -> int:
+    def end(self, seconds: float = PATIENCE) -> int:
         """Return the exit status; stdout must be empty."""
         status = self.process.wait(seconds)
         for line in self._lines.rest():
