@@ -348,9 +348,9 @@ class ModelNames:
 
     def missing_base(self, hub_id: str) -> str | None:
         """Return the hub id of the base of a cached adapter, if that base is not on this machine."""
-        from greenroom.engine.catalog.hub.hub_cache import HUB_ID, find_cached_adapter, hub_cache_folder
+        from greenroom.engine.catalog.hub.hub_cache import HUB_ID, find_cached_model, hub_cache_folder
 
-        if find_cached_adapter(hub_id, hub_cache_folder()) is None:
+        if find_cached_model(hub_id, hub_cache_folder(), adapter=True) is None:
             return None
         self.rescan()
         entry = self.find(hub_id)

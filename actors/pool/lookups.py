@@ -92,7 +92,7 @@ class CatalogLookups:
             if not allowed:
                 return found
             if isinstance(found, Problem):
-                return model_not_found(name) if found.status == 404 else found  # it names other models
+                return await self._reason_for(found, name, allowed)
             if found.candidates:
                 left = tuple(model for model in found.candidates if is_allowed(allowed, model))
                 return attrs.evolve(found, candidates=left) if left else model_not_found(name)
@@ -101,6 +101,14 @@ class CatalogLookups:
             if not found.replaceable:
                 return model_not_found(name)
             without = (*without, found.model)
+
+    async def _reason_for(self, problem: Problem, name: str, allowed: tuple[str, ...]) -> Problem:
+        """Return a problem as told to a caller, who may not learn of models of others, or their adapters."""
+        if problem.status != 404 and problem.code != "load_failed":
+            return problem
+        entry = await self._look(partial(self._engines.names.find, name), model=name)
+        knows = not isinstance(entry, Problem) and is_allowed(allowed, entry.id)
+        return problem if knows else model_not_found(name)
 
     async def change_adapter(self, name: str, *, available: bool) -> ModelName | Problem:
         """Let requests apply an adapter, or withdraw it; return its meaning."""

@@ -24,7 +24,6 @@ from greenroom.actors.pool.model_record import MakeModel, PooledModel
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_events import HeldReleased
 from greenroom.actors.pool.pool_reports import (
-    AdapterFound,
     Crashed,
     Described,
     DeviceLost,
@@ -162,8 +161,6 @@ class Pool:
                 self._log.warning("model not preloaded", model=name, detail=problem.detail)
             case FoundToPreload(_, ModelName(model)) if self._draining is None:
                 self._models.preload(ModelKey(model))
-            case AdapterFound(message, reply, found):
-                self._change_adapter(message, reply, found)
             case Described(reply, Problem() as problem):
                 reply.fail(problem)
             case Described(reply, answer):
@@ -203,7 +200,7 @@ class Pool:
             case DescribeModel(name):
                 self._nursery.start_soon(self._describe, reply, name)
             case ChangeAdapter():
-                self._nursery.start_soon(self._find_adapter, message, reply)
+                self._nursery.start_soon(self._change_adapter, message, reply)
             case ListRequests() | CancelRequest() | WatchModels():
                 self._models.overview.answer(message, reply)
             case ProbeModel():  # fails by itself while the pool drains
@@ -260,11 +257,8 @@ class Pool:
     async def _describe(self, reply: Reply, name: str | None) -> None:
         self._control.send(Described(reply, await self._lookups.describe(name)))
 
-    async def _find_adapter(self, message: ChangeAdapter, reply: Reply) -> None:
+    async def _change_adapter(self, message: ChangeAdapter, reply: Reply) -> None:
         found = await self._lookups.change_adapter(message.name, available=message.available)
-        self._control.send(AdapterFound(message, reply, found))
-
-    def _change_adapter(self, message: ChangeAdapter, reply: Reply, found: ModelName | Problem) -> None:
         if isinstance(found, Problem) or found.adapter is None:
             reply.fail(found if isinstance(found, Problem) else adapter_not_found(message.name, found.model))
             return

@@ -9,12 +9,7 @@ from greenroom.actors.pool.lease_queue import Lease, Ticket
 from greenroom.actors.pool.model_record import ModelRecord, PooledModel
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import ModelReport
-from greenroom.schemas.protocols.pool_protocol import (
-    ChangeAdapter,
-    ModelDescriptions,
-    ModelName,
-    NamedMessage,
-)
+from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelName, NamedMessage
 
 
 @attrs.frozen(eq=False)
@@ -28,13 +23,6 @@ class LookedUp:
 class Described:
     reply: Reply
     answer: ModelDescriptions | Problem
-
-
-@attrs.frozen(eq=False)
-class AdapterFound:
-    message: ChangeAdapter
-    reply: Reply
-    found: ModelName | Problem
 
 
 @attrs.frozen

@@ -155,9 +155,9 @@ class Catalog:
     def _entry(self, model: str) -> CatalogEntry | None:
         return self._all().get(model)
 
-    def _adapter(self, base: str | None, name: str) -> CatalogEntry | None:
+    def _adapter(self, name: str) -> CatalogEntry | None:
         self._all()
-        return self.adapters.look_up(base, name)
+        return self.adapters.look_up(name)
 
     def _of_folder(self, name: str) -> CatalogEntry | None:
         """Return the entry of a model by the absolute path of its folder, which Greenroom's commands send."""
@@ -232,7 +232,7 @@ class Names:
     Args:
         default: Lookup of the model that `default` means.
         written: Ids by the operator's spelling of a model, such as a path.
-        adapter: Lookup of an adapter by its id, or by its base and its short name.
+        adapter: Lookup of an adapter by its id, or by its base's id, a colon, and its short name.
     """
 
     def __init__(
@@ -242,7 +242,7 @@ class Names:
         aliases: Aliases,
         profiles: Mapping[str, str],
         written: Mapping[str, str | None],
-        adapter: Callable[[str | None, str], CatalogEntry | None] = lambda base, name: None,
+        adapter: Lookup = lambda name: None,
     ) -> None:
         self._adapter = adapter
         self._by_id = by_id
@@ -285,11 +285,11 @@ class Names:
 
     def _of_adapter(self, name: str) -> CatalogEntry | None:
         """Return the entry of an adapter: its id, or its base's name, a colon, and its short name."""
-        if (found := self._adapter(None, name)) is not None:
+        if (found := self._adapter(name)) is not None:
             return found
         head, _, tail = name.rpartition(":")
-        base = self._by_id(head) or self._of_default(head) or self._of_alias(head) if head else None
-        return None if base is None else self._adapter(base.id, tail)
+        base = self._of_default(head) or self._of_alias(head)
+        return None if base is None else self._adapter(f"{base.id}:{tail}")
 
     def _of_alias(self, name: str) -> CatalogEntry | None:
         return self._model(self._aliases.get(name))

@@ -12,7 +12,6 @@ import attrs
 from greenroom.engine.catalog import load_failures
 from greenroom.engine.catalog.hub.hub_cache import (
     HUB_ID,
-    find_cached_adapter,
     find_cached_model,
     hub_cache_folder,
     list_cached_ids,
@@ -273,7 +272,7 @@ class CachedModels:
             entry = self.entry(hub_id)
             if entry is not None:
                 yield entry
-            elif (folder := find_cached_adapter(hub_id, self._cache)) is not None:
+            elif (folder := find_cached_model(hub_id, self._cache, adapter=True)) is not None:
                 self.adapters.append((hub_id, folder))
 
     def entry(self, hub_id: str) -> CatalogEntry | None:

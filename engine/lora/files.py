@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import hashlib
 import math
-import os
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import attrs
 
-from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, ADAPTERS, READ_ADAPTERS
-from greenroom.engine.catalog.model_files import MAX_CONFIG_BYTES, read_json_object, read_regular
+from greenroom.engine.catalog.load_failures import ADAPTER_CONFIG, READ_ADAPTERS, find_adapter
+from greenroom.engine.catalog.model_files import MAX_CONFIG_BYTES, fingerprint, read_json_object, read_regular
 from greenroom.engine.loading.weight_files import StoredTensor, read_tensors
 from greenroom.schemas.messages.requests import AppliedAdapter
 from greenroom.schemas.problems import ProblemError, load_failed
@@ -43,8 +43,17 @@ _OUTER = frozenset({"base_model", "model", "language_model", "text_model", "tran
 """Components of modules' paths that differ among libraries and say nothing."""
 
 _LAYER = re.compile(r"(.*?\.?(?:layers|h|blocks)\.)(\d+)\.")
+_MORE_THAN_LORA = (
+    "modules_to_save",
+    "trainable_token_indices",
+    "layer_replication",
+    "alora_invocation_tokens",
+)
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq")
 """Initializations of PEFT that train against changed weights of the base."""
+
+
+Tensors = tuple[StoredTensor, ...]
 
 
 @attrs.frozen
@@ -63,8 +72,8 @@ class PairHeader:
         ties: True if an embedding's factors apply to the head that shares its weights, too.
     """
 
-    a: tuple[StoredTensor, ...]
-    b: tuple[StoredTensor, ...]
+    a: Tensors
+    b: Tensors
     inputs: int
     rank: int
     outputs: int
@@ -79,21 +88,14 @@ class AdapterHeader:
     """An adapter, without the numbers of its weights.
 
     Args:
-        base: Name of the base model, as the training program has written it.
         pairs: Low-rank factors by the path of their module.
         nbytes: Bytes of all factors.
         file: File of the weights.
     """
 
-    base: str
     pairs: Mapping[str, PairHeader]
     nbytes: int
     file: Path
-
-    @property
-    def rank(self) -> int:
-        """Largest rank."""
-        return max(pair.rank for pair in self.pairs.values())
 
 
 def read_header(folder: Path, *, checked: bool = True) -> AdapterHeader:
@@ -103,25 +105,20 @@ def read_header(folder: Path, *, checked: bool = True) -> AdapterHeader:
         checked: See `read_tensors`.
 
     Raises:
+        FileNotFoundError: Its weights have just gone.
         ValueError: One sentence that says why it is refused.
     """
     config = read_json_object(folder / ADAPTER_CONFIG)
     is_peft = "peft_type" in config
-    name = ADAPTERS[1] if is_peft else ADAPTERS[0]
     (_check_peft if is_peft else _check_mlx)(config)
-    if not (folder / name).is_file():
-        other = next((each for each in ADAPTERS if (folder / each).is_file()), None)
+    file = folder / READ_ADAPTERS[is_peft]
+    if not file.is_file():
+        other = find_adapter(folder)
         held = f"; {other} is not read" if other is not None else ""
-        raise ValueError(f"there is no {name} in its folder{held}")
-    file = folder / name
-    try:
-        tensors = read_tensors(file, checked=checked)
-    except FileNotFoundError:
-        raise ValueError(f"there is no {name} in its folder") from None
-    base = config.get("base_model_name_or_path" if is_peft else "model")
-    pairs = dict(_pairs(tensors, config, is_peft))
+        raise ValueError(f"there is no {file.name} in its folder{held}")
+    pairs = dict(_pairs(read_tensors(file, checked=checked), config, is_peft))
     nbytes = sum(each.nbytes for pair in pairs.values() for each in (*pair.a, *pair.b))
-    return AdapterHeader(base if isinstance(base, str) else "", pairs, nbytes, file)
+    return AdapterHeader(pairs, nbytes, file)
 
 
 def _check_mlx(config: Mapping[str, Any]) -> None:
@@ -142,9 +139,9 @@ def _check_peft(config: Mapping[str, Any]) -> None:
         raise ValueError("its adapter_config.json says that it is DoRA; only LoRA is applied to a base")
     if config.get("bias", "none") != "none":
         raise ValueError("it trains biases (`bias`), which are the base's own here")
-    for field in ("modules_to_save", "trainable_token_indices"):
+    for field in _MORE_THAN_LORA:
         if config.get(field):
-            raise ValueError(f"it replaces whole parts of its base (`{field}`); only LoRA is applied")
+            raise ValueError(f"its adapter_config.json has `{field}`; only plain LoRA is applied")
     first = config.get("init_lora_weights")
     if isinstance(first, str) and first.lower().startswith(_CHANGES_BASE):
         raise ValueError(f"it was trained against changed weights of its base ({first[:30]!r})")
@@ -175,40 +172,30 @@ def _pairs(
     if not found:
         raise ValueError("its weights hold no low-rank factor")
     for module, factors in found.items():
-        a, b = (tuple(factors[each][index] for index in sorted(factors[each])) for each in "ab")
-        numbered = "switch_mlp" in module and is_peft
-        indices = [sorted(factors[each]) for each in "ab"]
-        if indices[0] != indices[1] or indices[0] != [*range(len(a))]:
+        if not factors["a"].keys() == factors["b"].keys() == set(range(len(factors["a"]))):
             raise ValueError(f"{_shown(module)} has only one of two low-rank factors in its weights")
         if (other := seen.setdefault(plain_path(module), module)) != module:
             raise ValueError(f"{_shown(module)} and {_shown(other)} in its weights are the same layer")
-        yield module, _pair(module, a, b, config, is_peft, numbered, module not in embeddings)
+        a, b = (tuple(each[index] for index in sorted(each)) for each in factors.values())
+        yield module, _pair(module, a, b, config, is_peft, module not in embeddings)
 
 
 def _pair(
-    module: str,
-    a: tuple[StoredTensor, ...],
-    b: tuple[StoredTensor, ...],
-    config: Mapping[str, Any],
-    is_peft: bool,
-    numbered: bool,
-    ties: bool,
+    module: str, a: Tensors, b: Tensors, config: Mapping[str, Any], is_peft: bool, ties: bool
 ) -> PairHeader:
-    shapes = a[0].shape, b[0].shape
-    same = all(each.shape == shapes[0] for each in a) and all(each.shape == shapes[1] for each in b)
-    stacked = len(shapes[0]) == 3 and not is_peft
-    if not same or len(shapes[0]) != len(shapes[1]) or not (stacked or len(shapes[0]) == 2):
-        raise ValueError(f"{_shown(module)} has factors of the shapes {shapes[0]} and {shapes[1]}")
-    experts = len(a) if numbered else shapes[0][0] if stacked else None
+    first, second = a[0].shape, b[0].shape
+    stacked = len(first) == 3 and not is_peft
     transposed = is_peft or stacked
-    (first, second), (third, fourth) = shapes[0][-2:], shapes[1][-2:]
-    inputs, rank, inner, outputs = (
-        (second, first, fourth, third) if transposed else (first, second, third, fourth)
-    )
-    if rank != inner or (stacked and shapes[0][0] != shapes[1][0]):
-        raise ValueError(f"{_shown(module)} has factors of the shapes {shapes[0]} and {shapes[1]}")
+    fault = f"{_shown(module)} has factors of the shapes {first} and {second}"
+    alike = {each.shape for each in a} == {first} and {each.shape for each in b} == {second}
+    if not alike or not len(first) == len(second) == 2 + stacked or first[:-2] != second[:-2]:
+        raise ValueError(fault)
+    (inputs, rank), (inner, outputs) = (first[:-3:-1], second[:-3:-1]) if transposed else (first, second)
+    if rank != inner:
+        raise ValueError(fault)
     if not 1 <= rank <= MAX_RANK:
         raise ValueError(f"{_shown(module)} has the rank {rank:,}; at most {MAX_RANK} is accepted")
+    experts = len(a) if is_peft and "switch_mlp" in module else first[0] if stacked else None
     scale = _peft_scale(module, rank, config) if is_peft else config["lora_parameters"]["scale"]
     if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) <= _MAX_SCALE:
         raise ValueError(f"its adapter_config.json has no scale that is a number of at most {_MAX_SCALE:g}")
@@ -258,32 +245,22 @@ def check_fit(adapter: AdapterHeader, base: Path) -> None:
         for name, tensor in read_tensors(file, checked=False).items():
             if name.endswith(".weight"):
                 packed = tensor.dtype == "U32"
-                shapes[plain_path(name.removesuffix(".weight"))] = (
-                    tensor.shape[:-1] if packed else tensor.shape
-                )
+                path = plain_path(name.removesuffix(".weight"))
+                shapes[path] = tensor.shape[:-1] if packed else tensor.shape
     parents = {name.rpartition(".")[0] for name in shapes}
     layers = {(match[1], match[2]) for name in shapes if (match := _LAYER.match(name))}
     for module, pair in adapter.pairs.items():
-        path = plain_path(module)
+        path, sizes = plain_path(module), (pair.outputs, pair.inputs)
         if (shape := shapes.get(path)) is None:
             layer = _LAYER.match(path)
             lacks = layer and (layer[1], "0") in layers and (layer[1], layer[2]) not in layers
             if lacks or path.rpartition(".")[0] in parents - {""}:
                 raise ValueError(f"its base has no layer {_shown(module)}")
-        elif not _fits(pair, shape):
+        elif len(shape) <= 2 and shape not in (sizes, sizes[::-1], sizes[:1], sizes[1:]):
             raise ValueError(
                 f"{_shown(module)} is trained for {pair.inputs:,} inputs and {pair.outputs:,} outputs, but "
                 f"its base has a layer of the shape {shape}"
             )
-
-
-def _fits(pair: PairHeader, shape: tuple[int, ...]) -> bool:
-    """Return whether factors may fit weights of a shape, whose packed last axis is left out."""
-    if len(shape) == 1:  # packed: outputs, or the vocabulary of an embedding
-        return shape[0] in (pair.outputs, pair.inputs)
-    if len(shape) != 2:
-        return True
-    return shape in ((pair.outputs, pair.inputs), (pair.inputs, pair.outputs))
 
 
 @attrs.define(eq=False)
@@ -291,7 +268,6 @@ class OpenedAdapter:
     """An adapter whose files have been read and checked; its weights wait for the model's thread.
 
     Args:
-        folder: Folder of its files.
         digest: Digest of its configuration and its weights.
         content: Content of the weights' file; None once the model's thread has taken it.
     """
@@ -301,43 +277,20 @@ class OpenedAdapter:
     digest: str
     content: bytes | None
 
-    def take(self) -> dict[str, tuple[list[Tensor], list[Tensor]]]:
-        """Return the factors of each module; read again if another load has taken them.
+    def take(self) -> bytes:
+        """Return the content of the weights' file; read again if another load has taken it.
 
         Raises:
+            OSError: The files are gone.
             ValueError: The files have changed since.
         """
-        if self.content is None:
-            again = open_folder(self.folder, self.header.nbytes + MAX_CONFIG_BYTES)
-            if again.digest != self.digest:
-                raise ValueError("its files have just changed")
-            self.content = again.content
         content, self.content = self.content, None
-        assert content is not None
-        start = 8 + int.from_bytes(content[:8], "little")
-        view = memoryview(content)
-
-        def read(tensors: Iterable[StoredTensor]) -> list[Tensor]:
-            spans = [(each, each.data_offsets) for each in tensors]
-            return [
-                Tensor(each.dtype, each.shape, view[start + begin : start + end])
-                for each, (begin, end) in spans
-            ]
-
-        return {module: (read(pair.a), read(pair.b)) for module, pair in self.header.pairs.items()}
-
-
-@attrs.frozen(eq=False)
-class Tensor:
-    """The bytes of a stored tensor.
-
-    Args:
-        dtype: Name of the number format in the file.
-    """
-
-    dtype: str
-    shape: tuple[int, ...]
-    content: memoryview
+        if content is None:
+            again = open_folder(self.folder, self.header.nbytes + MAX_CONFIG_BYTES)
+            if again.digest != self.digest or again.content is None:
+                raise ValueError("its files have just changed")
+            content = again.content
+        return content
 
 
 def open_folder(folder: Path, max_bytes: int) -> OpenedAdapter:
@@ -347,6 +300,7 @@ def open_folder(folder: Path, max_bytes: int) -> OpenedAdapter:
         max_bytes: Largest file of weights.
 
     Raises:
+        FileNotFoundError: A file has just gone.
         ValueError: One sentence that says why it is refused.
     """
     header = read_header(folder)
@@ -359,11 +313,10 @@ def open_folder(folder: Path, max_bytes: int) -> OpenedAdapter:
     return OpenedAdapter(folder, header, digest.hexdigest(), content)
 
 
-_MOST_KNOWN = 64
-
-
 class AdapterFiles:
     """The opened adapters of one base model, each read again once its files change; for any thread.
+
+    One is kept as long as a request or the model's thread needs it.
 
     Args:
         max_bytes: Largest weights of an adapter, in bytes.
@@ -372,7 +325,7 @@ class AdapterFiles:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[tuple[int, ...], OpenedAdapter]] = {}
+        self._opened: WeakValueDictionary[tuple[str, str], OpenedAdapter] = WeakValueDictionary()
 
     def open(self, asked: AppliedAdapter) -> OpenedAdapter:
         """Return the adapter of a request.
@@ -382,26 +335,15 @@ class AdapterFiles:
         """
         folder = Path(asked.folder)
         with self._lock:
-            try:
-                stamp = _stamp(folder)
-                before, known = self._known.get(asked.folder, ((), None))
-                if known is None or before != stamp:
-                    known = open_folder(folder, self.max_bytes)
-                    self._known[asked.folder] = stamp, known
-                    if len(self._known) > _MOST_KNOWN:
-                        del self._known[next(iter(self._known))]
-            except (OSError, ValueError) as error:
-                reason = "its files are gone" if isinstance(error, OSError) else str(error)
-                raise ProblemError(load_failed(asked.name, f"{reason}.")) from None
+            key = asked.folder, fingerprint(folder)
+            if (known := self._opened.get(key)) is None:
+                try:
+                    known = self._opened[key] = open_folder(folder, self.max_bytes)
+                except (OSError, ValueError) as error:
+                    raise ProblemError(load_failed(asked.name, f"{why_unusable(error)}.")) from None
             return known
 
 
-def _stamp(folder: Path) -> tuple[int, ...]:
-    found: list[int] = []
-    for name in (ADAPTER_CONFIG, *READ_ADAPTERS):
-        try:
-            status = os.stat(folder / name)
-        except FileNotFoundError:
-            continue
-        found += [status.st_ino, status.st_size, status.st_mtime_ns]
-    return tuple(found)
+def why_unusable(error: OSError | ValueError) -> str:
+    """Return the reason of a refusal, as a clause."""
+    return "its files have just gone" if isinstance(error, OSError) else str(error)

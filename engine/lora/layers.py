@@ -8,9 +8,10 @@ layer directly.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
+from weakref import WeakSet
 
 import attrs
 import mlx.core as mx
@@ -37,18 +38,22 @@ class LowRank:
     stack: tuple[mx.array, mx.array] | None = None
     index: int = 0
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of both factors."""
-        return self.a.nbytes + self.b.nbytes
 
+@attrs.define(eq=False)
+class LoadedAdapter:
+    """An adapter in memory.
 
-class Factors(Protocol):
-    """The factors of an adapter by the path of their layer."""
+    Args:
+        layers: Factors by path of the layer.
+        opened: Opened files of this content by their folder, which are not read again meanwhile.
+        rows: Sequences that apply it, as long as the engine knows them.
+    """
 
-    @property
-    def layers(self) -> dict[str, LowRank]:
-        """Factors by path."""
+    name: str
+    layers: dict[str, LowRank]
+    nbytes: int = 0
+    opened: dict[str, object] = attrs.field(factory=dict)
+    rows: WeakSet[Any] = attrs.field(factory=WeakSet)
 
 
 @attrs.frozen
@@ -59,14 +64,8 @@ class RowAdapter:
         factor: Factor of the request, in addition to the adapter's own scale.
     """
 
-    adapter: Factors = attrs.field(eq=id)
+    adapter: LoadedAdapter = attrs.field(eq=id)
     factor: float = 1.0
-
-
-class HasAdapter(Protocol):
-    """A sequence, as far as its adapter is concerned."""
-
-    adapter: RowAdapter | None
 
 
 Rows = tuple[RowAdapter | None, ...]
@@ -108,15 +107,6 @@ class RowPlan:
         if (known := self._groups.get(path)) is None:
             known = self._groups[path] = self._group(path, may_gather)
         return known
-
-    def indices_of(self, adapter: RowAdapter) -> mx.array:
-        """Return the indices of an adapter's rows."""
-        return mx.array([index for index, each in enumerate(self.rows) if each == adapter], dtype=mx.uint32)
-
-    @property
-    def adapters(self) -> list[RowAdapter]:
-        """The different adapters of the rows."""
-        return [each for each in dict.fromkeys(self.rows) if each is not None]
 
     def _group(self, path: str, may_gather: bool) -> list[Group]:
         if self.uniform is not None:
@@ -174,8 +164,8 @@ def forget_plans() -> None:
 
 
 @contextmanager
-def adapted_rows(sequences: Iterable[HasAdapter | None]) -> Iterator[None]:
-    """Apply the sequences' adapters to the rows of the forward pass built within."""
+def adapted_rows(sequences: Iterable[Any]) -> Iterator[None]:
+    """Apply the adapters of sequences, some of them None, to the rows of the forward pass built within."""
     rows: Rows = tuple([None if each is None else each.adapter for each in sequences])
     if not any(rows):
         yield
@@ -237,28 +227,28 @@ class AdaptedEmbedding(AdaptedLayer):
     """An embedding, and the head that shares its weights."""
 
     def __call__(self, x: mx.array) -> mx.array:
-        y: mx.array = self.layer(x)
-        added = [
-            (group.places, (group.scale * (group.low.a[_of_rows(x, group)] @ group.low.b)).astype(y.dtype))
-            for group in self._groups()
-        ]
-        return _add(y, added)
+        return self._adapted(self.layer(x), x, lambda low, tokens: low.a[tokens] @ low.b)
 
     def as_linear(self, x: mx.array) -> mx.array:
         """Return logits: the embedding's product with hidden states."""
-        y: mx.array = self.layer.as_linear(x)
+        y = self.layer.as_linear(x)
+        return self._adapted(y, x, lambda low, hidden: hidden @ low.b.T @ low.a.T, is_head=True)
+
+    def _adapted(
+        self,
+        y: mx.array,
+        x: mx.array,
+        product: Callable[[LowRank, mx.array], mx.array],
+        is_head: bool = False,
+    ) -> mx.array:
+        plan = _step.plan
+        groups = [] if plan is None else plan.groups(self._path, may_gather=False)
         added = [
-            (
-                group.places,
-                (group.scale * (_of_rows(x, group) @ group.low.b.T @ group.low.a.T)).astype(x.dtype),
-            )
-            for group in self._groups()
-            if group.low.ties
+            (group.places, (group.scale * product(group.low, _of_rows(x, group))).astype(y.dtype))
+            for group in groups
+            if group.low.ties or not is_head
         ]
         return _add(y, added)
-
-    def _groups(self) -> list[Group]:
-        return [] if _step.plan is None else _step.plan.groups(self._path, may_gather=False)
 
 
 class AdaptedExperts(AdaptedLayer):
@@ -285,9 +275,9 @@ class ExpertRows(AdaptedLayer):
         with _planned(None):
             y = self.layer(x, indices)
         each = x.shape[0] // len(plan.rows)
-        for adapter in plan.adapters:
+        for adapter in dict.fromkeys(row for row in plan.rows if row is not None):
             if any(path.startswith(f"{self._path}.") for path in adapter.adapter.layers):
-                rows = plan.indices_of(adapter)
+                rows = mx.array([index for index, row in enumerate(plan.rows) if row == adapter])
                 if each > 1:  # rows and tokens share the first axis
                     rows = (rows[:, None] * each + mx.arange(each, dtype=mx.uint32)).flatten()
                 with _planned(RowPlan((adapter,))):

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-from weakref import WeakSet
 
-import attrs
 import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from greenroom.engine.lora.files import OpenedAdapter, PairHeader, Tensor, plain_path
+from greenroom.engine.loading.weight_files import StoredTensor
+from greenroom.engine.lora.files import OpenedAdapter, PairHeader, plain_path, why_unusable
 from greenroom.engine.lora.layers import (
     AdaptedEmbedding,
     AdaptedExperts,
     AdaptedLayer,
     AdaptedLinear,
     ExpertRows,
+    LoadedAdapter,
     LowRank,
     RowAdapter,
     forget_plans,
@@ -30,25 +31,6 @@ MAX_ADAPTERS = 16
 """Most adapters in memory beside one base, as in mistral.rs."""
 
 log = get_logger(__name__)
-
-
-@attrs.define(eq=False)
-class LoadedAdapter:
-    """An adapter in memory.
-
-    Args:
-        folder: Folder of its files; a newer adapter of the same folder replaces it.
-        digest: See `OpenedAdapter`.
-        layers: Factors by path of the layer.
-        rows: Sequences that apply it, as long as the engine knows them.
-    """
-
-    name: str
-    folder: str
-    digest: str
-    layers: dict[str, LowRank]
-    nbytes: int
-    rows: WeakSet[Any] = attrs.field(factory=WeakSet)
 
 
 class LoadedAdapters:
@@ -88,13 +70,12 @@ class LoadedAdapters:
         """
         adapter = self._loaded.pop(opened.digest, None) or self._load(opened, asked)
         self._loaded[opened.digest] = adapter
+        adapter.opened[asked.folder], opened.content = opened, None
         return RowAdapter(adapter, asked.scale), f"{opened.digest}*{asked.scale!r}"
 
     def unload(self, folder: str) -> None:
         """Remove the adapters of a folder; rows that apply one finish on it."""
-        for digest in [key for key, each in self._loaded.items() if each.folder == folder]:
-            self._replaced.append(self._loaded.pop(digest))
-        self.sweep()
+        self._remove([each for each in self._loaded.values() if folder in each.opened])
 
     def sweep(self) -> None:
         """Free the replaced adapters that no row applies any longer."""
@@ -112,31 +93,35 @@ class LoadedAdapters:
         self._replaced.clear()
         forget_plans()
 
+    def _remove(self, adapters: list[LoadedAdapter]) -> None:
+        self._loaded = {digest: each for digest, each in self._loaded.items() if each not in adapters}
+        self._replaced += adapters
+        self.sweep()
+
     def _all(self) -> list[LoadedAdapter]:
         return [*self._loaded.values(), *self._replaced]
 
     def _load(self, opened: OpenedAdapter, asked: AppliedAdapter) -> LoadedAdapter:
+        header = opened.header
         try:
-            paths = self._paths(opened)
+            paths = self._paths(header.pairs)
             self.unload(asked.folder)
-            self._make_room(opened.header.nbytes, asked.name)
+            self._make_room(header.nbytes, asked.name)
             try:
-                layers = {
-                    paths[module]: _factors(opened.header.pairs[module], *tensors)
-                    for module, tensors in opened.take().items()
-                }
+                content = opened.take()
+                layers = {paths[module]: _factors(pair, content) for module, pair in header.pairs.items()}
                 _check_numbers(layers)
-            except ValueError:
-                self._charge(-opened.header.nbytes)
+            except BaseException:
+                self._charge(-header.nbytes)
                 raise
-        except ValueError as error:
-            raise ProblemError(load_failed(asked.name, f"{error}.")) from None
-        adapter = LoadedAdapter(asked.name, asked.folder, opened.digest, layers, opened.header.nbytes)
+        except (OSError, ValueError) as error:
+            raise ProblemError(load_failed(asked.name, f"{why_unusable(error)}.")) from None
         for path in layers:
             self._wrap(path)
-        self._loaded[adapter.digest] = adapter
+        adapter = self._loaded[opened.digest] = LoadedAdapter(asked.name, layers, header.nbytes)
         self._restack()
-        log.info("adapter loaded", adapter=asked.name, bytes=adapter.nbytes, rank=opened.header.rank)
+        rank = max(pair.rank for pair in header.pairs.values())
+        log.info("adapter loaded", adapter=asked.name, bytes=adapter.nbytes, rank=rank)
         return adapter
 
     def _make_room(self, nbytes: int, name: str) -> None:
@@ -153,11 +138,9 @@ class LoadedAdapters:
                 detail = f"There is no room for the adapter '{name}' beside those that requests use now."
                 raise ProblemError(Problem(503, "adapters_in_use", detail, "model", retry_after=5))
             log.info("adapter evicted", adapter=idle.name, cause=name)
-            del self._loaded[idle.digest]
-            self._replaced.append(idle)
-            self.sweep()
+            self._remove([idle])
 
-    def _paths(self, opened: OpenedAdapter) -> dict[str, str]:
+    def _paths(self, pairs: Mapping[str, PairHeader]) -> dict[str, str]:
         """Return the path of each adapted layer by its name in the adapter.
 
         Raises:
@@ -166,12 +149,11 @@ class LoadedAdapters:
         if self._targets is None:
             self._targets = _targets_of(self._model)
         found = {}
-        for module, pair in opened.header.pairs.items():
+        for module, pair in pairs.items():
             target = self._targets.get(plain_path(module))
             if target is None:
                 raise ValueError(f"its base has no layer {module!r} that can be adapted")
             path, _, layer = target
-            layer = layer.layer if isinstance(layer, AdaptedLayer) else layer
             if self._sees and _wrapper_of(layer) is AdaptedEmbedding:
                 raise ValueError(f"it adapts {module!r}, which its base shares with images")
             inputs, outputs, experts = _shape_of(layer)
@@ -186,33 +168,26 @@ class LoadedAdapters:
 
     def _wrap(self, path: str) -> None:
         assert self._targets is not None
-        key = plain_path(path)
-        _, parent, layer = self._targets[key]
-        if isinstance(layer, AdaptedLayer):
+        _, parent, layer = self._targets[plain_path(path)]
+        above, _, leaf = path.rpartition(".")
+        if isinstance(getattr(parent, leaf), AdaptedLayer):
             return
-        kind = _wrapper_of(layer)
-        wrapper = kind(layer, path)
-        setattr(parent, path.rpartition(".")[2], wrapper)
-        self._targets[key] = path, parent, wrapper
-        if kind is AdaptedExperts:
-            above, _, leaf = path.rpartition(".")[0].rpartition(".")
-            holder = _at(self._model, above)
+        setattr(parent, leaf, _wrapper_of(layer)(layer, path))
+        if _wrapper_of(layer) is AdaptedExperts:
+            place, _, leaf = above.rpartition(".")
+            holder = _at(self._model, place)
             if not isinstance(getattr(holder, leaf), AdaptedLayer):
-                setattr(holder, leaf, ExpertRows(parent, f"{above}.{leaf}"))
+                setattr(holder, leaf, ExpertRows(parent, above))
 
     def _restack(self) -> None:
         """Put equal factors of all adapters of a layer into one array, so that a step gathers from it."""
         forget_plans()
-        by_path: dict[str, list[LowRank]] = {}
+        alike: dict[Any, list[LowRank]] = {}
         for adapter in self._all():
             for path, low in adapter.layers.items():
-                by_path.setdefault(path, []).append(low)
-        for lows in by_path.values():
-            alike: dict[Any, list[LowRank]] = {}
-            for low in lows:
-                alike.setdefault((low.a.shape, low.a.dtype, low.b.dtype), []).append(low)
-            for members in alike.values():
-                _stack(members)
+                alike.setdefault((path, low.a.shape, low.a.dtype, low.b.dtype), []).append(low)
+        for members in alike.values():
+            _stack(members)
 
 
 def _stack(members: list[LowRank]) -> None:
@@ -250,22 +225,24 @@ def _check_numbers(layers: dict[str, LowRank]) -> None:
             raise ValueError(f"{path!r} has factors with numbers that are not finite")
 
 
-def _factors(pair: PairHeader, a: list[Tensor], b: list[Tensor]) -> LowRank:
-    first, second = _array(a, pair), _array(b, pair)
-    if second.dtype == mx.float32:  # one operation less for each layer of a step, and no digit lost
-        return LowRank(first, second * pair.scale, 1.0, pair.ties)
-    return LowRank(first, second, pair.scale, pair.ties)
+def _factors(pair: PairHeader, content: bytes) -> LowRank:
+    """Return the factors of a module from the content of their file."""
+    a, b = _array(pair.a, pair, content), _array(pair.b, pair, content)
+    if b.dtype == mx.float32:  # one operation less for each layer of a step, and no digit lost
+        return LowRank(a, b * pair.scale, 1.0, pair.ties)
+    return LowRank(a, b, pair.scale, pair.ties)
 
 
-def _array(tensors: list[Tensor], pair: PairHeader) -> mx.array:
-    arrays = [_to_mlx(each) for each in tensors]
+def _array(tensors: Sequence[StoredTensor], pair: PairHeader, content: bytes) -> mx.array:
+    arrays = [_to_mlx(each, content) for each in tensors]
     array = arrays[0] if pair.experts is None or len(tensors) == 1 != pair.experts else mx.stack(arrays)
     return mx.contiguous(array.swapaxes(-1, -2)) if pair.transposed else array
 
 
-def _to_mlx(tensor: Tensor) -> mx.array:
+def _to_mlx(tensor: StoredTensor, content: bytes) -> mx.array:
     kind = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[tensor.dtype]
-    array = mx.array(np.frombuffer(tensor.content, dtype=kind).reshape(tensor.shape))
+    start = 8 + int.from_bytes(content[:8], "little") + tensor.data_offsets[0]
+    array = mx.array(np.frombuffer(content, kind, math.prod(tensor.shape), start).reshape(tensor.shape))
     return array.view(mx.bfloat16) if tensor.dtype == "BF16" else array
 
 
@@ -304,10 +281,3 @@ def _at(model: Any, path: str) -> Any:
     for part in path.split(".") if path else ():
         model = model[int(part)] if isinstance(model, list) else getattr(model, part)
     return model
-
-
-def count_rows(adapter: RowAdapter | None, sequences: Iterable[Any]) -> None:
-    """Record the sequences that apply an adapter, which stays in memory as long as they do."""
-    if adapter is not None:
-        for sequence in sequences:
-            adapter.adapter.rows.add(sequence)  # type: ignore[attr-defined]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from greenroom.engine.lora.layers import RowAdapter
-from greenroom.engine.lora.loaded_adapters import LoadedAdapters, count_rows
+from greenroom.engine.lora.loaded_adapters import LoadedAdapters
 from greenroom.engine.text.prompt_features import PrefixKey, PromptFeatures
 from greenroom.engine.text.sampling_parameters import SamplingParameters
 from greenroom.engine.text.sequence_outputs import AnswerLogprobs, AnswerText, OutputProcessor, PromptLogprobs
@@ -352,7 +352,8 @@ def new_sequence(
         choice.features = features
         choice.prompt_logprobs = prompt_logprobs
     first.parallel_samples = tuple(others)
-    count_rows(adapter, (first, *others))
+    if adapter is not None:
+        adapter.adapter.rows.update((first, *others))
     return first
 
 

@@ -33,15 +33,15 @@ MAX_MODEL_NAME = 4_096
 """Longest model name, in characters; it may be a path."""
 
 
-def parse_model_key(model: str) -> ModelKey:
+def parse_model_key(model: str, field: str = "model") -> ModelKey:
     """Return a client's model name as a key. Raises ProblemError: 400 if it is empty, or longer than any name
     of a model.
     """
     if len(model) > MAX_MODEL_NAME:
-        detail = f"`model` has {len(model)} characters, but no name has more than {MAX_MODEL_NAME}."
-        raise invalid(detail, "model")
+        detail = f"`{field}` has {len(model)} characters, but no name has more than {MAX_MODEL_NAME}."
+        raise invalid(detail, field)
     if not model.strip():
-        raise invalid("`model` is empty: name a model, or 'default' for the first.", "model")
+        raise invalid(f"`{field}` is empty: name a model, or 'default' for the first.", field)
     return ModelKey(model)
 
 
@@ -88,8 +88,7 @@ def parse_priority(body: JsonObject) -> int:
     return max(value, flex)
 
 
-MAX_ADAPTER_SCALE = 100.0
-"""Largest factor of an adapter's effect."""
+_MAX_SCALE = 100.0
 
 
 def parse_adapter(body: JsonObject) -> dict[str, Any]:
@@ -105,14 +104,13 @@ def parse_adapter(body: JsonObject) -> dict[str, Any]:
         raise invalid("`lora` must be an array of objects with `id` and `scale`.", "lora", "invalid_type")
     found: list[tuple[str, float]] = []
     for index, each in enumerate(value):
-        name, scale = each.get("id"), each.get("scale", 1.0)
+        name, scale, field = each.get("id"), each.get("scale", 1.0), f"lora[{index}]"
         if isinstance(name, bool) or not isinstance(name, int | str) or name == "":
             detail = "must be the name of an adapter, or its number among those of the model."
-            raise invalid(f"`lora[{index}].id` {detail}", f"lora[{index}].id")
-        is_number = isinstance(scale, int | float) and not isinstance(scale, bool)
-        if not is_number or not abs(scale) <= MAX_ADAPTER_SCALE:
-            detail = f"must be a number from -{MAX_ADAPTER_SCALE:g} to {MAX_ADAPTER_SCALE:g}."
-            raise invalid(f"`lora[{index}].scale` {detail}", f"lora[{index}].scale")
+            raise invalid(f"`{field}.id` {detail}", f"{field}.id")
+        if isinstance(scale, bool) or not isinstance(scale, int | float) or not abs(scale) <= _MAX_SCALE:
+            detail = f"must be a number from -{_MAX_SCALE:g} to {_MAX_SCALE:g}."
+            raise invalid(f"`{field}.scale` {detail}", f"{field}.scale")
         found.append((str(name), float(scale)))
     chosen = [each for each in found if each[1]] or found[:1]
     if len(chosen) > 1:

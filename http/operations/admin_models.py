@@ -141,13 +141,9 @@ def _used_model(status: ModelStatus) -> UsedModel:
         prefill_seconds=round(phases.prefill, 3),
         decode_seconds=round(phases.decode, 3),
         rows=tuple(map(answer_row, rows)),
-        adapters=tuple(name for name, _ in _loaded_adapters(status)),
+        adapters=tuple(name for name, _ in status.adapters),
         ranks=() if status.snapshot is None else status.snapshot.ranks,
     )
-
-
-def _loaded_adapters(status: ModelStatus) -> tuple[tuple[str, int], ...]:
-    return () if status.snapshot is None else status.snapshot.adapters
 
 
 def adapter_routes(services: RouteServices) -> Blueprint:
@@ -158,19 +154,14 @@ def adapter_routes(services: RouteServices) -> Blueprint:
     @described("List the LoRA adapters with their bases and their bytes in memory", answer=ListedAdapters)
     async def adapters() -> Response:
         status = await ask_actor(pool, DescribePool(), PoolStatus)
-        loaded = {pair for model in status.models for pair in _loaded_adapters(model)}
+        loaded = dict(each for model in status.models for each in model.adapters)
         known = (await ask_actor(pool, DescribeModel(None), ModelDescriptions)).models
-        listed = [
-            ListedAdapter(
-                each.id,
-                each.model or None,
-                dict(loaded).get(each.id, 0),
-                None if each.problem is None else each.problem.detail,
-            )
+        listed = tuple(
+            ListedAdapter(each.id, each.model or None, loaded.get(each.id, 0), _detail(each.problem))
             for each in known
             if each.is_adapter
-        ]
-        return json_response(attrs.asdict(ListedAdapters(tuple(listed))))
+        )
+        return json_response(attrs.asdict(ListedAdapters(listed)))
 
     @routes.post("/admin/adapters")
     @described(
@@ -181,7 +172,7 @@ def adapter_routes(services: RouteServices) -> Blueprint:
         problems=ANSWERED_BY_A_MODEL,
     )
     async def load_adapter() -> Response:
-        name = parse_model_key((await services.read_body(AdapterRequest, ADMIN)).name).model
+        name = parse_model_key((await services.read_body(AdapterRequest, ADMIN)).name, "name").model
         change = ChangeAdapter(name, available=True)
         found = await answer_or_failed(pool, change, AdapterChanged)
         if isinstance(found, Failed) and found.problem.code == "model_not_found":
@@ -209,6 +200,10 @@ def adapter_routes(services: RouteServices) -> Blueprint:
     return routes
 
 
+def _detail(problem: Problem | None) -> str | None:
+    return None if problem is None else problem.detail
+
+
 def _planned_load(plan: LoadPlan, known: ModelDescription) -> PlannedLoad:
     return PlannedLoad(
         id=plan.key.model,
@@ -220,7 +215,7 @@ def _planned_load(plan: LoadPlan, known: ModelDescription) -> PlannedLoad:
         least_bytes=plan.least,
         limit_bytes=plan.limit,
         available_bytes=plan.available,
-        reason=None if plan.problem is None else plan.problem.detail,
+        reason=_detail(plan.problem),
         notices=known.notices,
     )
 

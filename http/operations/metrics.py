@@ -128,10 +128,6 @@ def _memory(status: ModelStatus, _totals: ModelTotals) -> Labelled:
     return kinds
 
 
-def _adapters(status: ModelStatus) -> tuple[tuple[str, int], ...]:
-    return () if status.snapshot is None else status.snapshot.adapters
-
-
 def _finished(_status: ModelStatus, totals: ModelTotals) -> Labelled:
     return {VLLM_REASONS.get(reason, reason): count for reason, count in totals.finished.items()}
 
@@ -143,8 +139,8 @@ GAUGES = (
     _Row("greenroom:memory_bytes", "Memory of the model by kind.", _memory, "kind"),
     _Row("greenroom:memory_granted_bytes", "Memory that the pool has granted.", lambda s, _: s.nbytes),
     _Row("greenroom:model_state", "1 for the model's state.", lambda s, _: {str(s.state): 1}, "state"),
-    _Row("greenroom:adapters", "LoRA adapters in memory.", lambda s, _: len(_adapters(s))),
-    _Row("greenroom:adapter_bytes", "Their bytes.", lambda s, _: sum(nbytes for _, nbytes in _adapters(s))),
+    _Row("greenroom:adapters", "LoRA adapters in memory.", lambda s, _: len(s.adapters)),
+    _Row("greenroom:adapter_bytes", "Their bytes.", lambda s, _: sum(nbytes for _, nbytes in s.adapters)),
     _Row("greenroom:hung_threads", "Threads of the model that hang.", lambda s, _: s.hung_threads),
 )
 

@@ -268,6 +268,11 @@ class ModelStatus:
         return DOCUMENTED_NAMES[self.state]
 
     @property
+    def adapters(self) -> tuple[tuple[str, int], ...]:
+        """Names of its LoRA adapters in memory, with their bytes."""
+        return () if self.snapshot is None else self.snapshot.adapters
+
+    @property
     def responds(self) -> bool:
         """True if the model will answer requests sooner or later."""
         return self.prepares and not self.hung

@@ -31,19 +31,12 @@ def hub_cache_folder() -> Path:
     return Path(os.path.expandvars(home)).expanduser() / "hub"
 
 
-def find_cached_model(hub_id: str, cache: Path) -> Path | None:
-    """Return the folder of a model's newest complete snapshot, if it is cached."""
+def find_cached_model(hub_id: str, cache: Path, *, adapter: bool = False) -> Path | None:
+    """Return the folder of the newest complete snapshot of a model, or of a LoRA adapter, if it is cached."""
     if not HUB_ID.fullmatch(hub_id):
         return None
-    return next((folder for folder in _snapshots(model_folder(hub_id, cache)) if is_complete(folder)), None)
-
-
-def find_cached_adapter(hub_id: str, cache: Path) -> Path | None:
-    """Return the folder of a LoRA adapter's newest complete snapshot, if it is cached."""
-    if not HUB_ID.fullmatch(hub_id):
-        return None
-    folders = _snapshots(model_folder(hub_id, cache))
-    return next((folder for folder in folders if _is_adapter(folder)), None)
+    found = filter(_is_adapter if adapter else is_complete, _snapshots(model_folder(hub_id, cache)))
+    return next(found, None)
 
 
 def _is_adapter(folder: Path) -> bool:

@@ -21,13 +21,14 @@ from greenroom.engine.lora.layers import (
     _MOST_PLANS,
     AdaptedLayer,
     AdaptedLinear,
+    LoadedAdapter,
     LowRank,
     RowAdapter,
     _step,
     adapted_rows,
     forget_plans,
 )
-from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS, LoadedAdapter, _stack
+from greenroom.engine.lora.loaded_adapters import MAX_ADAPTERS, _stack
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.drafters import PromptLookup
 from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
@@ -226,7 +227,7 @@ def test_rows_in_any_order_get_the_products_of_their_own(order: str, length: int
         _stack(lows)
     factors = [1.0, 0.5, 1.0]
     adapters = [
-        RowAdapter(LoadedAdapter(each, each, each, {"layer": low}, 0), factor)
+        RowAdapter(LoadedAdapter(each, {"layer": low}), factor)
         for each, low, factor in zip("abc", lows, factors, strict=True)
     ]
     rows = [None if each == "." else "abc".index(each) for each in order]
@@ -248,7 +249,7 @@ class _Row:
 
 
 def test_the_plan_of_running_rows_outlives_those_of_passing_ones() -> None:
-    adapter = LoadedAdapter("a", "a", "a", {}, 0)
+    adapter = LoadedAdapter("a", {})
     running, plans = [_Row(None), _Row(RowAdapter(adapter))], set()
     for number in range(3 * _MOST_PLANS):
         with adapted_rows(running):
