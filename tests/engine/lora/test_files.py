@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -163,7 +164,11 @@ def test_an_opened_adapter_is_read_again_only_after_a_change(tmp_path: Path) -> 
     first.take()
     assert first.take() == (folder / "adapters.safetensors").read_bytes()
     (folder / "adapter_config.json").write_text(json.dumps({**MLX, "note": "changed"}))
-    assert files.open(AppliedAdapter("a", str(folder))).digest != first.digest
+    second = files.open(AppliedAdapter("a", str(folder)))
+    assert second.digest != first.digest
+    left = weakref.ref(second)
+    del second
+    assert left() is None
     (folder / "adapter_config.json").unlink()
     with pytest.raises(ProblemError):
         files.open(AppliedAdapter("a", str(folder)))

@@ -390,6 +390,14 @@ def test_the_least_recently_used_adapters_leave_and_their_bytes_with_them(base: 
     each = adapters.names()[0][1]
     assert [name for name, _ in adapters.names()] == [folder.name for folder in folders[2:]]
     assert adapters.nbytes == MAX_ADAPTERS * each == driver.engine.statistics().memory.weights
+    driver.restart()
+    for folder in (*folders[2:], folders[0]):
+        driver.submit(PROMPT[:8], 1, applied=applied(folder))
+    driver.run()
+    (failed,) = driver.events[str(MAX_ADAPTERS)]
+    assert isinstance(failed, Failed)
+    assert (failed.problem.status, failed.problem.code) == (503, "adapters_in_use")
+    assert [name for name, _ in adapters.names()] == [folder.name for folder in folders[2:]]
     for folder in folders:
         adapters.unload(str(folder))
     assert (adapters.nbytes, driver.engine.statistics().memory.weights) == (0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import os
@@ -19,9 +20,11 @@ import numpy as np
 import pytest
 import trio
 from click.testing import CliRunner
+from rich.console import Console
 from safetensors.numpy import load_file, save_file
 
 from greenroom.http.commands.adapters import command
+from greenroom.http.commands.operate import tables
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.models.tiny_adapters import as_peft, make_adapter
@@ -231,6 +234,12 @@ async def test_adapters_come_and_go_beside_streams(shelf: Path, tmp_path: Path) 
             return [each["adapters"] for each in used] == [["law", "sql"]]
 
         await eventually(are_published)  # figures are published now and then
+        used = (await fetch(server, "GET", "/admin/models")).json()["models"]
+        shown = Console(file=io.StringIO(), width=100)
+        with shown.capture() as printed:
+            shown.print(tables({"models": used, "requests": [], "mcp": []}))
+        rows = [line.split()[:2] for line in printed.get().splitlines()]
+        assert rows[-3:] == [["tiny:8b", "ready"], ["+", "law"], ["+", "sql"]]
 
 
 @pytest.mark.parametrize("name", ["no-such", "tiny:8b", "../shelf/sql", "dora", "lost", "%2e%2e/sql"])
@@ -238,7 +247,34 @@ async def test_what_is_no_adapter_cannot_be_loaded(served: Served, shelf: Path, 
     for asked in (name, str(shelf / name)):
         refused = await fetch(served.server, "POST", "/admin/adapters", {"name": asked})
         assert refused.status in (404, 503), refused.json()
+    unnamed = (await fetch(served.server, "POST", "/admin/adapters", {"name": " "})).json()["error"]
+    assert unnamed["param"] == "name"
     assert (await fetch(served.server, "GET", "/admin/models")).json()["models"] == []
+
+
+async def test_keys_learn_of_no_adapter_of_a_base_that_they_may_not_use(served: Served) -> None:
+    made = [{"name": "boss", "admin": True}, {"name": "one", "models": ["tiny:8b"]}]
+    made.append({"name": "other", "models": ["greenroom-demo"]})
+    boss, one, other = "", "", ""
+    for body in made:
+        answer = await fetch(served.server, "POST", "/admin/keys", body, x_api_key=boss)
+        boss, one, other = boss or answer.json()["secret"], other, answer.json()["secret"]
+
+    async def told(key: str, model: str, **fields: Any) -> str:
+        body = {"model": model, "prompt": "The sea is", "max_tokens": 1, **fields}
+        answer = await fetch(served.server, "POST", "/v1/completions", body, x_api_key=key)
+        return "" if answer.status == 200 else str(answer.json()["error"]["message"])
+
+    dora, absent = {"lora": [{"id": "dora"}]}, {"lora": [{"id": "absent"}]}
+    assert (await told(one, "sql"), await told(one, "tiny:8b:law")) == ("", "")
+    assert "DoRA" in await told(one, "dora")
+    assert "DoRA" in await told(one, "tiny:8b", **dora)
+    assert "has no adapter 'absent'" in await told(one, "tiny:8b", **absent)
+    for model, fields in (("sql", {}), ("dora", {}), ("lost", {}), ("tiny:8b", dora), ("tiny:8b", absent)):
+        unknown = await told(other, "nowhere", **fields)
+        assert await told(other, model, **fields) == unknown.replace("nowhere", model)
+    listed = await fetch(served.server, "GET", "/v1/models", x_api_key=other)
+    assert [each["id"] for each in listed.json()["data"]] == []
 
 
 async def test_an_adapter_larger_than_adapter_bytes_is_refused(shelf: Path) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from greenroom.http.command_line import EngineModels
+from greenroom.schemas.models.model_description import Download
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bounded_waits import bounded, wait_until
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
@@ -156,6 +159,18 @@ def test_a_pull_that_fails_says_why_on_one_line(cache: Path, hub: Hub) -> None:
     assert f"its terms have to be accepted at {hub.address}, and HF_TOKEN must be a token of who did" in line
     assert "name one as OWNER/NAME or OWNER/NAME@REVISION" in run_greenroom("pull", "nothing").stderr
     assert "HF_HUB_OFFLINE forbids it" in run_greenroom("pull", NAME, HF_HUB_OFFLINE="1").stderr
+
+
+def test_a_pull_of_an_adapter_fetches_its_base_too(cache: Path, hub: Hub) -> None:
+    config = {"peft_type": "LORA", "base_model_name_or_path": NAME}
+    weights = "adapter_model.safetensors"
+    hub.models["org/sql"] = {"adapter_config.json": json.dumps(config).encode(), weights: b"none"}
+    for _ in range(2):
+        told: list[Download] = []
+        folder = EngineModels().fetch("org/sql", Settings(), told.append, lambda _: None)
+        assert Path(folder, weights).read_bytes() == b"none"
+        assert (len(hub.asked(WEIGHTS)), len(hub.asked(weights))) == (1, 1)
+    assert len([*cache.glob(f"models--org--*/snapshots/*/{WEIGHTS}")]) == 1
 
 
 def test_a_server_with_another_hub_is_told_and_not_asked(cache: Path, hub: Hub, tmp_path: Path) -> None:
