@@ -236,9 +236,9 @@ async def test_adapters_come_and_go_beside_streams(shelf: Path, tmp_path: Path) 
         await eventually(are_published)  # figures are published now and then
         used = (await fetch(server, "GET", "/admin/models")).json()["models"]
         shown = Console(file=io.StringIO(), width=100)
-        with shown.capture() as printed:
+        with shown.capture() as seen:
             shown.print(tables({"models": used, "requests": [], "mcp": []}))
-        rows = [line.split()[:2] for line in printed.get().splitlines()]
+        rows = [line.split()[:2] for line in seen.get().splitlines()]
         assert rows[-3:] == [["tiny:8b", "ready"], ["+", "law"], ["+", "sql"]]
 
 
