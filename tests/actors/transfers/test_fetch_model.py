@@ -20,6 +20,7 @@ import trio
 from greenroom.actors.transfers.fetch_model import RESERVED_BYTES, DiskRoom, Wish, fetch_model
 from greenroom.engine.catalog.hub.hub_cache import find_cached_model
 from greenroom.engine.catalog.hub.removal import Removal, plan_removal
+from greenroom.engine.catalog.hub.snapshot import RepositoryLock
 from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
@@ -28,6 +29,8 @@ from greenroom.tests.support.servers.hub_server import COMMIT, Fault, Hub, diges
 NAME = "org/model"
 WEIGHTS = "model.safetensors"
 MB = 1 << 20
+AT_ONCE = 15.0
+"""Seconds on a machine under load; a host that sends nothing is waited for twice as long."""
 SMALL = {"config.json": b'{"model_type": "llama"}', "tokenizer.json": b"{}"}
 FILES = {**SMALL, WEIGHTS: os.urandom(6 * MB), "run_me.py": b"raise SystemExit", "photo.png": b"png"}
 
@@ -412,7 +415,7 @@ async def test_a_cancelled_fetch_ends_at_once_and_is_resumed(cache: Path, hub: H
         await until_there(cache, 3 * MB)
         began = trio.current_time()
         nursery.cancel_scope.cancel()
-    assert trio.current_time() - began < 0.2
+    assert trio.current_time() - began < AT_ONCE
     have = only_part(cache).stat().st_size
     assert ((await fetch(cache)) / WEIGHTS).read_bytes() == FILES[WEIGHTS]
     assert hub.asked(WEIGHTS) == ["", f"bytes={have}-"]
@@ -421,13 +424,12 @@ async def test_a_cancelled_fetch_ends_at_once_and_is_resumed(cache: Path, hub: H
 async def test_a_hub_that_never_answers_is_left_at_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}")
-    began = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(fetch, cache)
         stream = await listeners[0].accept()
         began = trio.current_time()
         nursery.cancel_scope.cancel()
-    assert trio.current_time() - began < 0.2
+    assert trio.current_time() - began < AT_ONCE
     await stream.aclose()
     await listeners[0].aclose()
 
@@ -435,12 +437,15 @@ async def test_a_hub_that_never_answers_is_left_at_once(cache: Path, monkeypatch
 async def test_two_fetches_at_once_share_one_transfer(cache: Path, hub: Hub) -> None:
     stages: list[str] = []
     async with trio.open_nursery() as nursery:
-        for _ in range(2):
-            nursery.start_soon(
-                fetch_model, Wish(NAME), lambda each: stages.append(each.stage), lambda _: None, cache
-            )
+        with RepositoryLock(NAME, cache) as lock:
+            assert lock.try_to_fetch()
+            for _ in range(2):
+                nursery.start_soon(
+                    fetch_model, Wish(NAME), lambda each: stages.append(each.stage), lambda _: None, cache
+                )
+            while stages.count("waiting") < 2:  # noqa: ASYNC110
+                await trio.sleep(0.01)
     assert hub.asked(WEIGHTS) == [""]
-    assert "waiting" in stages
 
 
 async def test_a_fetch_and_a_deletion_of_one_model_keep_apart(cache: Path, hub: Hub) -> None:

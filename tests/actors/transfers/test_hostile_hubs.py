@@ -293,7 +293,7 @@ async def test_traps_in_the_cache_are_neither_read_nor_written(
 
 
 def test_a_search_shows_only_what_may_be_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(search, "SEARCH_SECONDS", 5.0)
+    monkeypatch.setattr(search, "SEARCH_SECONDS", 600.0)
     found = [{"id": "org/fine", "downloads": 3}, {"id": "\x1b[2J", "downloads": 2}]
     with hub(tree(), send(json.dumps(found).encode())) as address:
         monkeypatch.setenv("HF_ENDPOINT", address)

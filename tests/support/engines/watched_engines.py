@@ -16,16 +16,20 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngine
 
 
+Stops = bool | Callable[[InferenceEvent], bool]
+
+
 class WatchedEngine(FaultyEngine):
     """A real engine that records the events of its steps, and pauses between steps while `go_on` is clear.
 
     Args:
-        stops: Whether it clears `go_on` itself, in the step behind the first that wrote something.
+        stops: Whether it clears `go_on` itself, in the step behind the first that wrote something; or a
+            function that is true of the event behind whose step it does.
     """
 
-    def __init__(self, engine: Engine[Any], *, stops: bool = False) -> None:
+    def __init__(self, engine: Engine[Any], *, stops: Stops = False) -> None:
         super().__init__(engine, Faults())
-        self._stops = stops
+        self._stops = is_written if stops is True else stops
         self.steps: list[list[InferenceEvent]] = []
         self.go_on = threading.Event()
         self.go_on.set()
@@ -33,7 +37,7 @@ class WatchedEngine(FaultyEngine):
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
         events = super().step()
-        if self._stops and writes(self.steps):
+        if self._stops and any(self._stops(event) for step in self.steps for event in step):
             self._stops = False
             self.go_on.clear()
         self.steps.append([event for _, event in events])
@@ -49,7 +53,7 @@ class WatchedEngines(Engines):
 
     engine: WatchedEngine | None = None
 
-    def __init__(self, settings: Settings, *, stops: bool = False) -> None:
+    def __init__(self, settings: Settings, *, stops: Stops = False) -> None:
         super().__init__(settings)
         self._stops = stops
 
@@ -72,9 +76,14 @@ class WatchedEngines(Engines):
 _WRITTEN = TextDelta | ReasoningDelta | AudioChunk | Segment
 
 
+def is_written(event: InferenceEvent) -> bool:
+    """Return whether an event is a part of an answer."""
+    return isinstance(event, _WRITTEN)
+
+
 def writes(steps: list[list[InferenceEvent]]) -> bool:
     """Return whether the answer has begun."""
-    return any(isinstance(event, _WRITTEN) for step in steps for event in step)
+    return any(is_written(event) for step in steps for event in step)
 
 
 async def until(happened: Callable[[], bool]) -> None:
