@@ -68,7 +68,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Proofs, reads of the disk, decoding processes and ends take as long as they need; copies are timed small."""
+    """Proofs, reads, decoders and ends of threads take as long as they need; copies are timed small."""
     from greenroom.actors.core import worker
     from greenroom.engine.loading import batching
     from greenroom.engine.media import large_images, pdf_pages

@@ -56,8 +56,8 @@ async def test_two_at_once_get_what_they_get_alone(settings: Settings, kind: str
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask, 9)
             nursery.start_soon(ask, 40)
-        assert found["9"] == pytest.approx(alone, abs=1e-6)
-        assert {at: found["40"][at] for at in alone} == pytest.approx(alone, abs=1e-6)
+        assert found["9"] == pytest.approx(alone, abs=1e-5)
+        assert {at: found["40"][at] for at in alone} == pytest.approx(alone, abs=1e-5)
 
 
 async def test_who_hangs_up_frees_the_model_for_others(settings: Settings) -> None:

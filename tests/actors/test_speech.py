@@ -21,7 +21,7 @@ from greenroom.tests.support.actors.actor_systems import (
     answer,
 )
 
-LONG = "One two three. " * 50
+LONG = "One two three. " * 200
 PIECES = "One. This second sentence is long enough to be spoken on its own, without another. Three."
 
 

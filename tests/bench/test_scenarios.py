@@ -6,6 +6,7 @@ import itertools
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -205,8 +206,15 @@ async def test_a_server_that_ignores_seeds_is_found_out() -> None:
 
 
 async def test_streams_that_end_before_the_long_prompt_is_done_void_the_figures() -> None:
+    ended = threading.Semaphore(0)
+
     def short(body: dict[str, Any]) -> Iterator[bytes]:
-        return stream_answer({**body, "max_tokens": min(body["max_tokens"], 30)})
+        tokens = body["max_tokens"]
+        if tokens == LONG.tokens:  # the long prompt's answer comes last
+            assert all(ended.acquire(timeout=120) for _ in range(LONG.streams))
+        yield from stream_answer({**body, "max_tokens": min(tokens, 30)})
+        if tokens > 30:
+            ended.release()
 
     with scripted_server(short) as (address, _):
         async with target_server(address) as target:

@@ -29,6 +29,7 @@ from greenroom.tests.support.actors.actor_systems import (
     until,
 )
 from greenroom.tests.support.engines.embedders import open_embedder, vectors
+from greenroom.tests.support.engines.watched_engines import PatientEngines
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.texts.random_texts import random_texts
 
@@ -94,15 +95,13 @@ async def test_whoever_leaves_halfway_frees_the_slot_at_once(settings: Settings)
 
 
 async def test_a_small_request_ends_while_a_large_one_is_computed(settings: Settings) -> None:
-    async with open_system(settings) as system:
+    async with open_system(settings, engines=PatientEngines(settings, Faults(), "large")) as system:
         with embedding(system, MANY, "large") as large:
             await first_vector(large)
             small = await events_of(embedding(system, ("hello",), "small"))
             computed = large.receive_ready()
             assert len(vectors(small)) == 1
             assert not any(isinstance(event, Finished) for event in computed)
-            end = [event async for event in large][-1]
-    assert isinstance(end, Finished)
 
 
 async def test_another_model_takes_the_room_when_the_vectors_are_there(settings: Settings) -> None:
@@ -168,7 +167,7 @@ async def test_whoever_leaves_while_another_model_has_the_room_is_not_loaded_for
 ) -> None:
     faults = Faults(hang={"chat"})
     alone = attrs.evolve(settings, max_loaded_models=1)
-    async with open_system(alone, engines=FaultyEngines(alone, faults)) as system:
+    async with open_system(alone, engines=PatientEngines(alone, faults, "large")) as system:
         with embedding(system, MANY, "large") as large:
             await first_vector(large)
             async with trio.open_nursery() as nursery:
@@ -188,7 +187,7 @@ async def test_a_model_that_cannot_be_loaded_again_fails_those_whom_it_had_left(
 ) -> None:
     faults = Faults()
     alone = attrs.evolve(settings, max_loaded_models=1)
-    async with open_system(alone, engines=FaultyEngines(alone, faults)) as system:
+    async with open_system(alone, engines=PatientEngines(alone, faults, "large")) as system:
         with embedding(system, MANY, "large") as large:
             await first_vector(large)
             faults.load["bert"] = RuntimeError("planted")
@@ -271,7 +270,8 @@ async def test_small_requests_need_no_slot_beside_large_ones_and_the_queue_is_bo
     settings: Settings,
 ) -> None:
     few = attrs.evolve(settings, max_batch=1, max_queue=3)
-    async with open_system(few) as system:
+    engines = PatientEngines(few, Faults(), "first", "second", "third", "fourth")
+    async with open_system(few, engines=engines) as system:
         with (
             embedding(system, MANY, "first") as first,
             embedding(system, MANY, "second") as second,

@@ -168,7 +168,7 @@ async def test_a_hostile_program_costs_its_call_only(faults: dict[str, str]) -> 
     async with running() as tools:
         await listed(tools, plain())
         for fault, said in faults.items():
-            source = plain(fault, fault, START_SECONDS if fault in ("line", "lines") else 4.0)
+            source = plain(fault, fault, 4.0 if "did not answer" in said else START_SECONDS)
             await listed(tools, source)
             before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             struck = await called(tools, source, "strike")

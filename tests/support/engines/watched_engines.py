@@ -13,8 +13,7 @@ from greenroom.actors.engines.engines import Engines, OpenedModel
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, TextDelta
 from greenroom.schemas.events.result_events import AudioChunk, Segment
 from greenroom.schemas.settings.settings import Settings
-from greenroom.testing import Faults, FaultyEngine
-
+from greenroom.testing import Faults, FaultyEngine, FaultyEngines
 
 Stops = bool | Callable[[InferenceEvent], bool]
 
@@ -71,6 +70,35 @@ class WatchedEngines(Engines):
         await until(lambda: self.stand)
         assert self.engine is not None
         return self.engine
+
+
+class PatientEngines(FaultyEngines):
+    """Faulty engines that go on with long requests, once one has a result, only while others run beside them.
+
+    So no long request is over before a test has come to its next line, however fast the model is.
+
+    Args:
+        long: Ids of long requests.
+    """
+
+    def __init__(self, settings: Settings, faults: Faults, *long: str) -> None:
+        super().__init__(settings, faults)
+        self._long = {*long}
+
+    def load_engine(self, *arguments: Any) -> Engine[Any]:
+        engine = super().load_engine(*arguments)
+        assert isinstance(engine, FaultyEngine)
+        step, pause = engine.step, threading.Event()
+
+        def step_if_wanted() -> list[tuple[str, InferenceEvent]]:
+            running = engine._names.keys()
+            if running <= self._long and any(engine._seen.get(name) for name in running):
+                pause.wait(0.001)
+                return []
+            return step()
+
+        engine.step = step_if_wanted  # type: ignore[method-assign]
+        return engine
 
 
 _WRITTEN = TextDelta | ReasoningDelta | AudioChunk | Segment

@@ -20,7 +20,14 @@ before, seen, after = real(), time.perf_counter(), real()
 assert 5 * before <= seen <= 5 * after
 raise SystemExit(3)
 """
-BUSY = "import time\nwhile time.process_time() < 0.2: pass"
+BUSY = """
+import os, signal, time
+signal.signal(signal.SIGCONT, lambda *_: time.process_time() > 0.2 and os._exit(0))
+began = time.monotonic()
+while time.monotonic() < began + 5: pass
+os._exit(time.process_time() > 2.5)
+"""
+"""Source of a program that fails if it has had half a core for long and was never stopped."""
 
 
 def test_a_command_has_other_clocks_neighbours_and_part_of_a_core_and_its_status_is_told() -> None:
