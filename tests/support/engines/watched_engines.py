@@ -22,8 +22,8 @@ class WatchedEngine(FaultyEngine):
     """A real engine that records the events of its steps, and pauses between steps while `go_on` is clear.
 
     Args:
-        stops: Whether it clears `go_on` itself, in the step behind the first that wrote something; or a
-            function that is true of the event behind whose step it does.
+        stops: Whether it stops by itself in the step behind the first that wrote something; or a function
+            that is true of the event behind whose step it does.
     """
 
     def __init__(self, engine: Engine[Any], *, stops: Stops = False) -> None:
@@ -36,11 +36,11 @@ class WatchedEngine(FaultyEngine):
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
         events = super().step()
-        if self._stops and any(self._stops(event) for step in self.steps for event in step):
-            self._stops = False
-            self.go_on.clear()
         self.steps.append([event for _, event in events])
-        if not self.go_on.is_set():
+        if self._stops and any(map(self._stops, self.steps[-1])):
+            self._stops = False
+            self.go_on.clear()  # before anybody is told of this step, behind which the next one stands
+        elif not self.go_on.is_set():
             self.stands.set()
             self.go_on.wait()
             self.stands.clear()
