@@ -32,14 +32,14 @@ class Routes:
         stays = _why_it_stays(message)
         if not found.candidates:
             is_far = self._remotes.place(found.model) is not None
-            return _may_not_leave(found.model, stays) if is_far and stays else found
+            return _refusal(found.model, stays, message) if is_far and stays else found
         rule = self._rules[found.route or ""]
         tried = message.without if isinstance(message, Acquire | QueryPrompt) else ()
         wish = Wish(rule.prefer, rule.max_wait, stays, tried)
         now = time.monotonic()
         decision = decide([self._candidate(model, now) for model in found.candidates], wish)
         if not decision.order:
-            return _may_not_leave(found.route or "", decision.text)
+            return _refusal(found.route or "", decision.text, message)
         model, _ = decision.order[0]
         if isinstance(message, Acquire):
             names = {"route": found.route, "model": model}
@@ -78,5 +78,6 @@ def _why_it_stays(message: NamedMessage) -> str:
     return ""
 
 
-def _may_not_leave(name: str, why: str) -> Problem:
-    return Problem(403, "may_not_leave", f"'{name}' cannot answer this request: {why}.", "model")
+def _refusal(name: str, why: str, message: NamedMessage) -> Problem:
+    code = "remote_prompt" if isinstance(message, QueryPrompt) else "may_not_leave"
+    return Problem(403, code, f"'{name}' cannot answer this request: {why}.", "model")

@@ -130,9 +130,6 @@ class RemoteModel:
         match message:
             case protocol.Prepare(request):
                 nursery.start_soon(self._prepare, request, reply)
-            case protocol.RenderPrompt():
-                detail = f"The prompt of '{self.key}' is made in its remote, and cannot be shown here."
-                reply.fail(Problem(501, "remote_prompt", detail, "model"))
             case protocol.Generate() if reply in self._prepared:  # else its client has left
                 nursery.start_soon(self._generate, message, reply, *self._prepared.pop(reply))
 
@@ -158,9 +155,8 @@ class RemoteModel:
 
     async def _call(self, request: InferenceRequest) -> Call:
         make, asked = partial(call_of, request, self._there, self._server.remote), request.input
-        has_files = isinstance(asked, SpeechInput) or (
-            isinstance(asked, ChatInput) and any(message.media for message in asked.messages)
-        )
+        messages = asked.messages if isinstance(asked, ChatInput) else ()
+        has_files = isinstance(asked, SpeechInput) or any(message.media for message in messages)
         # Files become text, which takes its time.
         return await trio.to_thread.run_sync(make) if has_files else make()
 

@@ -24,6 +24,7 @@ from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient, _r
 from greenroom.actors.remotes.remote_model import call_of
 from greenroom.actors.remotes.remote_servers import MAX_MODELS, read_list
 from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import (
     Admitted,
@@ -37,7 +38,7 @@ from greenroom.schemas.events.events import (
 )
 from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.messages.requests import EmbeddingInput, ScoreInput, TraceContext
-from greenroom.schemas.problems import Problem
+from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
 from greenroom.schemas.settings.settings import Settings
@@ -433,6 +434,9 @@ async def test_nothing_leaves_that_must_not(monkeypatch: pytest.MonkeyPatch) -> 
     async with house(script, remote={"key_env": "FAR_KEY"}) as each:
         stays = {"stays": "its API key keeps requests on this machine"}
         assert problem_of(await events_of(each.system, "far/big", **stays)).code == "may_not_leave"
+        with pytest.raises(ProblemError) as refused:
+            await render_prompt(each.system.pool, chat("far/big"))
+        assert refused.value.problem.code == "remote_prompt"  # by which it is known that nothing can be known
         assert each.far.posts == []
         await events_of(each.system, "far/big", trace=TraceContext(f"00-{'a' * 32}-{'b' * 16}-01"))
         headers = each.far.posts[0].headers
