@@ -24,6 +24,7 @@ from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat, La
 from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded, text_of
 from greenroom.tests.support.grammars.json_schemas import PERSON_WITH_TAGS
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
 
 TinyModel = Callable[..., Path]
 PROMPT = tuple(range(100, 140))
@@ -67,7 +68,7 @@ class Gate:
     def close(self) -> None:
         threads = masks.grammar_threads()
         for _ in range(masks.THREADS):
-            threads.submit(lambda: self.opened.wait(60))
+            threads.submit(lambda: self.opened.wait(PATIENCE))
 
     def open(self) -> None:
         self.opened.set()
@@ -226,11 +227,11 @@ def test_a_grammar_that_hangs_fails_its_own_sequences(tiny_model: TinyModel, gat
 
     def hang() -> None:
         begun.set()
-        gate.opened.wait(60)
+        gate.opened.wait(PATIENCE)
 
     job = hung.mask_latency.start(hang)
     assert job is not None
-    assert begun.wait(60)
+    assert begun.wait(PATIENCE)
     assert job.started_at is not None
     job.started_at -= 2 * masks.MAX_JOB_SECONDS
     ids = [submit(driver, hung, 40), submit(driver, other, 40), submit(driver, None, 40)]

@@ -26,6 +26,7 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.late_disks import late_disk
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bounded_waits import PATIENCE
 
 LOADERS = (
     "loading.load_model",
@@ -193,7 +194,7 @@ def test_a_disk_that_hangs_holds_up_its_own_thread_alone(
 
     def hang() -> None:
         hangs.set()
-        answers.wait(60)
+        answers.wait(PATIENCE)
 
     disk.on_read = hang
     evaluate = mx.eval
@@ -208,14 +209,14 @@ def test_a_disk_that_hangs_holds_up_its_own_thread_alone(
 
     thread = threading.Thread(target=load_and_end)
     thread.start()
-    assert hangs.wait(60)
+    assert hangs.wait(PATIENCE)
     # Others compute and load meanwhile, and nothing of theirs is recorded or read ahead.
     mx.eval(mx.ones(3) + 1)
     other: Any = mx.load(str(tiny_model("llama") / "model.safetensors"))
     mx.eval(other)
     assert disk.reads == []
     answers.set()
-    thread.join(60)
+    thread.join(PATIENCE)
     assert [type(error) for error in ended] == [LoadAbandonedError]
     assert len(disk.reads) == 1
     assert mx.eval is evaluate
