@@ -237,6 +237,7 @@ def _import_commands(*, whole: bool) -> None:
         importlib.import_module(f"greenroom.http.commands.{place}")
     for module in ("actors.system", "http.app", "http.settings.start_checks", "http.process.shutdown"):
         importlib.import_module(f"greenroom.{module}")
+    importlib.import_module("greenroom.http.terminal.session")
     assert not sys.modules.keys() & {"mlx", "huggingface_hub", "transformers"}, "they read variables once"
     if whole:
         from greenroom.engine.loading import libraries
@@ -244,6 +245,9 @@ def _import_commands(*, whole: bool) -> None:
         libraries.prefer_openblas()
         libraries.import_text_libraries()
         libraries.import_encoder_libraries()
+        for module in ("adapters.adapter", "adapters.raw_prompts", "catalog.description", "text.text_engine"):
+            importlib.import_module(f"greenroom.engine.{module}")
+        importlib.import_module("greenroom.engine.catalog.encoder_kinds").embedding_modules()
 
 
 def _end(status: int) -> NoReturn:
