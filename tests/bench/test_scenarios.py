@@ -25,6 +25,7 @@ from greenroom.tests.bench.load_client import LoadClient, Prompts, find_endpoint
 from greenroom.tests.bench.long_prompt import LongPrompt
 from greenroom.tests.bench.scenarios import Measurement, Mixed, Scenario, Streams, request_fields
 from greenroom.tests.bench.servers import TargetServer
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server, stream_answer
 from greenroom.tests.support.servers.http_servers import serving
@@ -137,7 +138,9 @@ async def test_the_bare_continuation_computes_only_what_is_new(tiny_model: TinyM
     assert continuation(opening, longer) > 0
 
 
-@pytest.mark.parametrize("scenario", [*SMALL, *OF_IMAGES], ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario", [*SMALL, OF_IMAGES[0], *deep_only(OF_IMAGES[1])], ids=lambda scenario: scenario.name
+)
 async def test_a_seed_repeats_the_prompts(scenario: Scenario) -> None:
     sent = []
     with scripted_server(stream_answer) as (address, bodies):

@@ -29,6 +29,7 @@ from greenroom.tests.support.clients.agents.opencode import (
 )
 from greenroom.tests.support.clients.agents.tools import TOOL_TOKENS
 from greenroom.tests.support.clients.anthropic_clients import accumulated, events_of
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.models.tiny_kinds import VOCABULARY
 from greenroom.tests.support.servers.http_servers import Served, connected, serving
 
@@ -109,7 +110,7 @@ async def send(served: Served, day: AgentDay, body: Mapping[str, Any]) -> Prompt
 
 
 @pytest.mark.parametrize(
-    "make_day", [claude_code, codex, opencode_chat, opencode_messages, opencode_responses, cline]
+    "make_day", [claude_code, codex, opencode_chat, *deep_only(opencode_messages, opencode_responses, cline)]
 )
 async def test_an_agent_is_answered_and_what_it_said_is_known(
     make_day: Callable[[], AgentDay], served: Served

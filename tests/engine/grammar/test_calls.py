@@ -22,6 +22,7 @@ from greenroom.schemas.messages.requests import (
     ReasoningConstraint,
 )
 from greenroom.schemas.problems import ProblemError
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, collect_calls, extract_calls
 
@@ -83,7 +84,7 @@ def marked(grammars: Grammars) -> Grammars:
     return Grammars(known, GrammarCompiler(known, CALL_SYNTAXES), tokenizer.to_str())
 
 
-@pytest.fixture(params=["spelled", "special"])
+@pytest.fixture(params=["special", *deep_only("spelled")])
 def either(request: pytest.FixtureRequest, grammars: Grammars, marked: Grammars) -> Grammars:
     """Run with markers spelled with ordinary tokens, and with markers that are tokens."""
     return grammars if request.param == "spelled" else marked

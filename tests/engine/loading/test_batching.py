@@ -22,7 +22,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.architectures.architectures import make, names
 from greenroom.tests.support.architectures.batching_table import prove_architecture
 from greenroom.tests.support.architectures.metal_arithmetic import in_4_bits, metal_arithmetic
-from greenroom.tests.support.engines.schedules import soak_only
+from greenroom.tests.support.engines.schedules import deep_only, soak_only
 from greenroom.tests.support.models.tiny_vision_kinds import VISION_KINDS
 
 
@@ -112,7 +112,9 @@ def test_a_deep_model_is_not_refused(row_limit: int) -> None:
     assert proved(model, row_limit).batching == Batching()
 
 
-@pytest.mark.parametrize("sound", [*SOUND, *soak_only(*sorted(ALL_SOUND - {*SOUND}))])
+@pytest.mark.parametrize(
+    "sound", [*SOUND[::2], *deep_only(*SOUND[1::2]), *soak_only(*sorted(ALL_SOUND - {*SOUND}))]
+)
 def test_what_is_right_is_not_refused(sound: tuple[str, int]) -> None:
     name, row_limit = sound
     assert proved(in_4_bits(patched(name)), row_limit).batching == Batching()
@@ -136,7 +138,9 @@ def test_what_is_right_in_16_bits_is_not_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("row_limit", [32, *soak_only(8, 64)])
-@pytest.mark.parametrize("name", UNSOUND)
+@pytest.mark.parametrize(
+    "name", [*UNSOUND[::3], *deep_only(*(name for name in UNSOUND if name not in UNSOUND[::3]))]
+)
 def test_what_is_wrong_without_its_patches_is_refused(name: str, row_limit: int) -> None:
     found = proved(in_4_bits(make(name)), row_limit)
     assert found.complete

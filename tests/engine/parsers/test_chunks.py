@@ -26,7 +26,7 @@ from greenroom.engine.parsers.parser import (
     ToolCallStream,
 )
 from greenroom.tests.support.parsers.model_outputs import collect_calls, extract_reasoning
-from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN
+from greenroom.tests.support.parsers.tool_call_examples import TOOLS, WRITTEN, two_of_a_class
 
 PARSERS = {parser_id: make_tool_parser(parser_id) for parser_id in [*WRITTEN, "null"]}
 
@@ -72,7 +72,7 @@ BOUNDARIES = st.lists(st.integers(0, 10_000), max_size=12)
 RELEASES: tuple[Release, ...] = ("validated", "immediate")
 
 
-@pytest.mark.parametrize("parser_id", PARSERS)
+@pytest.mark.parametrize("parser_id", two_of_a_class(PARSERS))
 @settings(max_examples=15)
 @given(data=st.data())
 def test_calls_do_not_depend_on_boundaries(parser_id: str, data: st.DataObject) -> None:
@@ -174,6 +174,7 @@ def test_the_scanner_sees_escapes_across_boundaries() -> None:
     assert [scanner.feed(character) for character in text] == [-1] * (len(text) - 1) + [1]
 
 
+@settings(max_examples=15)
 @given(
     value=st.recursive(
         st.dictionaries(st.text(), st.text(), max_size=2), lambda inner: st.dictionaries(st.text(), inner)

@@ -21,7 +21,7 @@ from greenroom.tests.support.texts.prompts import words
 FINGERPRINT = "0123456789abcdef" * 2
 GENEROUS = 1 << 30
 Cached = Literal["none", "memory", "disk"]
-LATE = [0, 2, 9, *deep_only(1, 3, 5), *soak_only(4, 6, 7, 8, *range(10, 21))]
+LATE = [0, 9, *deep_only(1, 2, 3, 5), *soak_only(4, 6, 7, 8, *range(10, 21))]
 
 FIRST = words(300, 1)
 SECOND = words(60, 2)

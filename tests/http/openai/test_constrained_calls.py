@@ -12,6 +12,7 @@ import pytest
 
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask_together
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.grammars.constrained_chats import (
     ALLOWED,
     CLOCK,
@@ -34,7 +35,7 @@ def settings(tiny_model: Callable[..., Path]) -> Settings:
 
 
 @pytest.mark.parametrize(("choice", "names"), [("required", None), (NAMED, {"greet"}), (ALLOWED, {"greet"})])
-@pytest.mark.parametrize("model", ["qwen3", "llama"])
+@pytest.mark.parametrize("model", ["qwen3", *deep_only("llama")])
 async def test_forced_calls_are_made_and_validate(
     settings: Settings, shared: Shared, choice: Any, names: set[str] | None, model: str
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.openai_clients import ask_together
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.grammars.constrained_chats import (
     MESSAGES,
     NAMED,
@@ -58,7 +59,11 @@ async def test_every_bounded_schema_ends_with_stop_and_validates(settings: Setti
 
 @pytest.mark.parametrize(
     "sampling",
-    [{"temperature": 0}, {"temperature": 2}, {"top_p": 0.1}, {"extra_body": {"top_k": 3, "min_p": 0.2}}],
+    [
+        {"temperature": 0},
+        {"extra_body": {"top_k": 3, "min_p": 0.2}},
+        *deep_only({"temperature": 2}, {"top_p": 0.1}),
+    ],
 )
 async def test_every_way_of_sampling_keeps_to_the_schema(
     settings: Settings, shared: Shared, sampling: Any

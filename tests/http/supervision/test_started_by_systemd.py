@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.servers.bounded_waits import bounded
 from greenroom.tests.support.servers.server_processes import GREENROOM
 
@@ -26,7 +27,7 @@ os.execv(sys.argv[2], sys.argv[2:])
 """Starts a program as systemd does, with a listening socket."""
 
 
-@pytest.mark.parametrize("mode", [(), ("--supervised",)], ids=["lone", "supervised"])
+@pytest.mark.parametrize("mode", [(), *deep_only(("--supervised",))], ids=["lone", "supervised"])
 def test_it_serves_on_systemds_socket_and_tells_it_of_its_state(
     mode: tuple[str, ...], tmp_path: Path
 ) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
 
 from greenroom.engine.formats.registry import FORMATS, make_tool_parser
 from greenroom.schemas.messages.messages import Tool
@@ -22,6 +26,16 @@ PARIS = {"city": "Paris", "days": 2}
 
 WRITTEN = {known.parser_id: known.example for known in FORMATS}
 """The call to `get_weather` that each format gives as its example."""
+
+
+def two_of_a_class(parser_ids: Iterable[str]) -> list[Any]:
+    """Return parser ids as parameters: `make deep` tests those whose class two before them have, too."""
+    classes, found = Counter[type](), list[Any]()
+    for parser_id in parser_ids:
+        kind = type(make_tool_parser(parser_id))
+        classes[kind] += 1
+        found.append(pytest.param(parser_id, marks=pytest.mark.deep) if classes[kind] > 2 else parser_id)
+    return found
 
 
 def extract_in_any_pieces(parser_id: str, text: str, tools: Sequence[Tool] | None = TOOLS) -> ExtractedCalls:
