@@ -229,7 +229,7 @@ def test_models_that_cannot_be_computed_are_refused_with_the_reason(
 ) -> None:
     folder = with_config(tiny_encoder("bert-rerank"), tmp_path / "a-rerank", **changes)
     with pytest.raises(ProblemError, match=why) as refused:
-        Reranker(folder)
+        Reranker(folder).scores(score())
     assert (refused.value.problem.status, refused.value.problem.code) == (503, "load_failed")
     assert str(tmp_path) not in refused.value.problem.detail
 

@@ -24,7 +24,7 @@ from greenroom.tests.support.texts.random_texts import random_texts
 TEXTS = random_texts(40)
 
 
-@pytest.fixture(params=ENCODERS)
+@pytest.fixture(scope="module", params=ENCODERS)
 def embedder(request: pytest.FixtureRequest, tiny_encoder: TinyEncoder) -> Embedder:
     return open_embedder(tiny_encoder(request.param))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,14 @@ class Reranker:
     def __init__(self, folder: Path, **settings: Any) -> None:
         import_encoder_libraries()
         self.folder = folder
-        chosen, record = Settings(**settings), detect(folder)
-        self.adapter: RerankAdapter = open_rerank_adapter(folder, record, chosen, "m")
-        self.engine: EncoderEngine = open_rerank_engine(
-            ModelLoad(folder, record, chosen, clock=CountedClock(tick=TARGET))
-        )
+        self._settings, self._record = Settings(**settings), detect(folder)
+        self.adapter: RerankAdapter = open_rerank_adapter(folder, self._record, self._settings, "m")
+
+    @cached_property
+    def engine(self) -> EncoderEngine:
+        """Engine, loaded at its first use: many tests only prepare requests."""
+        clock = CountedClock(tick=TARGET)
+        return open_rerank_engine(ModelLoad(self.folder, self._record, self._settings, clock=clock))
 
     def run(self, *requests: InferenceRequest) -> list[tuple[str, InferenceEvent]]:
         """Submit requests together; return all their events."""
