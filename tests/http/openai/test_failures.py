@@ -181,6 +181,9 @@ async def test_a_failure_of_one_of_several_prompts_is_the_whole_requests(setting
         request = {"model": "qwen3", "prompt": ["one", "two"]}
         whole = await fetch(served.server, "POST", "/v1/completions", request)
         assert (whole.status, whole.json()["error"]["code"]) == (503, "load_failed")
-        streamed = await fetch(served.server, "POST", "/v1/completions", {**request, "stream": True})
-        assert b'"code":"load_failed"' in streamed.body
-        assert streamed.body.endswith(b"data: [DONE]\n\n")
+        faults.gate = threading.Event()  # until both prompts are admitted, a failure is the status
+        async with connected(served.server) as client:
+            await client.request("POST", "/v1/completions", json.dumps({**request, "stream": True}).encode())
+            assert b" 200 " in await client.read_until(b"\r\n\r\n")
+            faults.gate.set()
+            assert b'"code":"load_failed"' in await client.read_until(b"data: [DONE]\n\n")
