@@ -119,8 +119,8 @@ def test_limits_hold_in_starlette_and_a_server_may_run_the_bridge_alone() -> Non
             wait_until(lambda: ended(logs))
         assert ended(logs) == ["cancelled"]
     with under_uvicorn(AsyncioBridge(QUICK, prefix="/own")) as address:
-        assert httpx2.get(f"{address}/own/v1/models").status_code == 200
-        assert httpx2.get(f"{address}/v1/models").status_code == 404
+        assert httpx2.get(f"{address}/own/v1/models", timeout=600).status_code == 200
+        assert httpx2.get(f"{address}/v1/models", timeout=600).status_code == 404
 
 
 def test_a_project_like_djangos_leaves_the_lifespan_and_a_prefix_to_the_bridge() -> None:

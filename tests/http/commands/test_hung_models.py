@@ -35,7 +35,7 @@ def arguments(command: str, request: pytest.FixtureRequest, tmp_path: Path) -> l
 
 def check_ended_by(number: signal.Signals, process: subprocess.Popen[str], folder: Path) -> None:
     process.send_signal(number)
-    out, told = process.communicate(timeout=60)
+    out, told = process.communicate(timeout=300)
     assert (process.returncode, out) == (128 + number, "")
     assert "Traceback" not in told
     assert "Fatal" not in told

@@ -163,14 +163,14 @@ def last_404(server: ServerProcess) -> str:
 
 
 def test_a_client_writes_no_lines_of_its_own_into_the_audit(server: ServerProcess) -> None:
-    httpx2.get(f"{server.address}/nope/%0A9%20%20forged%0D%09%1B[2J")
+    httpx2.get(f"{server.address}/nope/%0A9%20%20forged%0D%09%1B[2J", timeout=PATIENCE)
     wait_until(lambda: "/nope/" in last_404(server))  # it is written behind the answer
     [line] = last_404(server).splitlines()
     assert "GET /nope/\\x0a9  forged\\x0d\\x09\\x1b[2J" in line
 
 
 def test_at_a_terminal_a_heading_names_the_audits_columns(server: ServerProcess) -> None:
-    httpx2.get(f"{server.address}/heading")
+    httpx2.get(f"{server.address}/heading", timeout=PATIENCE)
     wait_until(lambda: "/heading" in last_404(server))
     ours, theirs = pty.openpty()
     command = [*GREENROOM, "audit", "--limit", "1", "--status", "404", "--url", server.address]

@@ -39,7 +39,7 @@ def test_a_server_reads_the_calls_that_a_probe_has_found(tmp_path: Path) -> None
                 messages=[{"role": "user", "content": "What is the weather in Quito?"}],
                 tools=[TOOL],  # type: ignore[list-item]
             )
-        shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
+        shown = httpx2.get(f"{server.address}/v1/models", timeout=600).json()["data"]
     [call] = answer.choices[0].message.tool_calls or []
     assert call.to_dict()["function"] == {"name": "get_weather", "arguments": '{"city": "Quito"}'}
     assert shown[0]["capabilities"]["probed"] is True
@@ -58,7 +58,7 @@ def test_the_server_that_has_the_database_open_probes_the_model(
         lost = run_greenroom(*probe, "--url", "http://127.0.0.1:9")
         by_name = ("probe", "qwen3", *probe[2:])
         done = run_greenroom(*by_name, "--url", server.address, "--json")
-        shown = httpx2.get(f"{server.address}/v1/models").json()["data"]
+        shown = httpx2.get(f"{server.address}/v1/models", timeout=600).json()["data"]
         other = shutil.copytree(folder, tmp_path / "other" / "qwen3")
         mistaken = run_greenroom("probe", str(other), "--db", database, "--url", server.address)
         with serving(folder, "--db", str(tmp_path / "elsewhere")) as elsewhere:

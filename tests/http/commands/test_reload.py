@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.bounded_waits import wait_until
+from greenroom.tests.support.servers.bounded_waits import PATIENCE, wait_until
 from greenroom.tests.support.servers.server_processes import (
     GREENROOM,
     ServerProcess,
@@ -90,7 +90,7 @@ def test_changed_settings_come_into_force_and_others_are_named(tiny_model: TinyM
         wait_until(lambda: ask(server, model.name, content="word " * 100).status_code == 200)
         server.process.send_signal(signal.SIGTERM)
         server.wait_for("stopped")
-        assert server.process.wait(60) == 0
+        assert server.process.wait(PATIENCE) == 0
     assert any(line["level"] == "debug" for line in server.log)
     reloaded = [number for number, line in enumerate(server.log) if line["event"] == "settings reloaded"]
     assert [line for line in server.log[reloaded[-1] + 1 :] if line["level"] == "debug"] == []

@@ -91,7 +91,7 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
         rest = process.stdout.read()
         assert "base_url" in rest
         assert re.search(r"What clients store goes to .*greenroom\.db; --no-store-responses keeps", rest)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
 
 
 @pytest.mark.deep

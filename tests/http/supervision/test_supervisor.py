@@ -103,7 +103,7 @@ class Parent:
             kill_children(self.log + rest)
 
     def tell(self, word: str) -> None:
-        with socket.create_connection(self.place, timeout=60) as client:
+        with socket.create_connection(self.place, timeout=PATIENCE) as client:
             client.sendall(word.encode())
 
     def hello(self) -> tuple[int, int, list[str]]:
@@ -117,7 +117,7 @@ class Parent:
     def _ask(self, word: str) -> str:
         with (
             contextlib.suppress(ConnectionResetError),
-            socket.create_connection(self.place, timeout=60) as client,
+            socket.create_connection(self.place, timeout=PATIENCE) as client,
         ):
             client.sendall(word.encode())
             return client.recv(1000).decode()
@@ -146,7 +146,7 @@ def test_a_killed_child_is_replaced_and_nobody_is_refused() -> None:
             pid, told, _ = parent.hello()
             assert told == restarts
             os.kill(pid, signal.SIGKILL)
-            with socket.create_connection(parent.place, timeout=60):
+            with socket.create_connection(parent.place, timeout=PATIENCE):
                 pass  # accepted by the system even while no child runs
         died = parent.wait_for("server died")
         assert (died["signal"], died["status"]) == ("SIGKILL", 137)
@@ -191,16 +191,16 @@ def test_a_signal_ends_parent_and_child_and_frees_the_address(number: signal.Sig
     with supervising() as parent:
         parent.hello()
         parent.process.send_signal(number)
-        assert parent.process.wait(60) == 0
+        assert parent.process.wait(PATIENCE) == 0
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(parent.place, timeout=60)
+            socket.create_connection(parent.place, timeout=PATIENCE)
 
 
 def test_a_signal_between_two_children_ends_the_parent() -> None:
     with supervising("import os; os.abort()") as parent:
         parent.wait_for("server died")
         parent.process.send_signal(signal.SIGTERM)
-        assert parent.process.wait(60) == 0
+        assert parent.process.wait(PATIENCE) == 0
 
 
 def test_a_child_that_does_not_end_is_forced_after_its_time() -> None:
@@ -208,7 +208,7 @@ def test_a_child_that_does_not_end_is_forced_after_its_time() -> None:
     with supervising(deaf, stopping=0.5 - STOP_RESERVE) as parent:
         parent.hello()
         parent.process.send_signal(signal.SIGTERM)
-        assert parent.process.wait(60) == 75
+        assert parent.process.wait(PATIENCE) == 75
 
 
 def test_a_hang_up_is_passed_on() -> None:
@@ -236,7 +236,7 @@ def test_the_parent_does_what_the_table_of_exit_statuses_says(status: ExitStatus
     with supervising() as parent:
         parent.tell(str(int(status)))
         if restart == "no":
-            assert parent.process.wait(60) == status
+            assert parent.process.wait(PATIENCE) == status
             return
         assert parent.hello()[1] == 1  # it had served, so others go on too
         assert parent.wait_for("server died")["status"] == status
@@ -246,7 +246,7 @@ def test_the_parent_does_what_the_table_of_exit_statuses_says(status: ExitStatus
 def test_what_an_operator_must_mend_ends_the_parent_at_the_first_start_alone(status: ExitStatus) -> None:
     with supervising(f"raise SystemExit({int(status)})") as parent:
         if told_restarts()[status] != "at once":
-            assert parent.process.wait(60) == status
+            assert parent.process.wait(PATIENCE) == status
             return
         assert parent.wait_for("server died")["restart_seconds"] == 1.0
 
@@ -266,10 +266,10 @@ def test_a_child_that_dies_for_ever_is_started_ever_later_until_a_signal_ends_th
         assert [each["restart_seconds"] for each in died] == [1.0, 2.0, 4.0]
         assert {(each["signal"], each["status"]) for each in died} == {("SIGABRT", 134)}
         assert len({each["pid"] for each in died}) == 3
-        with socket.create_connection(parent.place, timeout=60):
+        with socket.create_connection(parent.place, timeout=PATIENCE):
             pass  # clients still wait
         parent.process.send_signal(signal.SIGTERM)
-        assert parent.process.wait(60) == 0
+        assert parent.process.wait(PATIENCE) == 0
 
 
 def test_a_child_ends_when_its_parent_was_killed() -> None:
@@ -277,19 +277,19 @@ def test_a_child_ends_when_its_parent_was_killed() -> None:
         pid, *_ = parent.hello()
         watch = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else None
         parent.process.kill()
-        parent.process.wait(60)
+        parent.process.wait(PATIENCE)
         if watch is None:
             pytest.skip("only Linux can wait for a process that is no child")
         import select
 
-        assert select.select([watch], [], [], 60)[0]
+        assert select.select([watch], [], [], PATIENCE)[0]
         os.close(watch)
 
 
 def states_in_group(group: int) -> list[str]:
     """Return the states of a process group's members; `Z` is a dead one that nobody has asked for."""
     command = ["ps", "-eo", "pgid=,stat="]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE).stdout
     pairs = (line.split() for line in shown.splitlines())
     return [state for found, state in pairs if int(found) == group]
 
@@ -300,9 +300,9 @@ def test_processes_that_a_child_leaves_behind_end_with_it() -> None:
         pid, *_ = parent.hello()
         os.kill(pid, signal.SIGKILL)
         assert parent.hello()[1] == 1
-        wait_until(lambda: all(state.startswith("Z") for state in states_in_group(pid)), 60)
+        wait_until(lambda: all(state.startswith("Z") for state in states_in_group(pid)))
         left = parent.hello()[0]
-    wait_until(lambda: all(state.startswith("Z") for state in states_in_group(left)), 60)
+    wait_until(lambda: all(state.startswith("Z") for state in states_in_group(left)))
 
 
 def test_the_parent_takes_less_than_30_megabytes() -> None:

@@ -34,7 +34,7 @@ def test_a_socket_is_its_users_alone_and_gone_with_the_server(path: str, supervi
     with serving("--listen", f"unix:{path}", *supervised, only_json=False) as server:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         assert [ask(path, route) for route in ("/health", "/v1/models", "/admin/models")] == [200] * 3
-        assert httpx.get(f"{server.address}/health").status_code == 200
+        assert httpx.get(f"{server.address}/health", timeout=60).status_code == 200
         taken = run_greenroom("serve", "--port", "0", "--listen", f"unix:{path}")
         assert taken.returncode == 1
         assert f"cannot listen on unix:{path}" in taken.stderr
