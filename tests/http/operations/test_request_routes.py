@@ -100,7 +100,8 @@ async def test_a_running_and_a_waiting_request_are_listed_and_cancelled(tiny_mod
             nursery.start_soon(wait)
 
             async def both() -> bool:
-                return len(await in_flight(served)) == 2
+                states = sorted(each["state"] for each in (await in_flight(served)).values())
+                return states == ["running", "waiting"]
 
             await eventually(both)
             found = await in_flight(served)
