@@ -47,7 +47,7 @@ class Rank:
     """
 
     def __init__(self, start: dict[str, Any], commands: SimpleQueue[Message], reports: Reports) -> None:
-        self._start, self._commands, self._reports = start, commands, reports
+        self._start, self._commands, self._reports, self._woken = start, commands, reports, 0
         self._folder, self._settings = Path(start["folder"]), start["settings"]
         if (limit := start.get("memory_bytes")) is not None:
             self._settings = attrs.evolve(self._settings, memory_bytes=limit)
@@ -116,7 +116,11 @@ class Rank:
                 model, part, _ = self._load_part(link)
             read_weights(model, files, self._reports.load, lambda: False)
         self._reports.put("ready")
-        Follower(part, link, self._reports.advance).run()
+        Follower(part, link, self._reports.advance, self._rest).run()
+
+    def _rest(self, seen: int) -> None:
+        while self._woken <= seen:
+            _, self._woken = self._commands.get()  # ("wake", commands that rank 0 has got by then)
 
     def _lead(self, link: Link) -> None:
         name, record, settings = self._start["model"], self._start["record"], self._settings
@@ -172,12 +176,13 @@ class LeadingLoop:
         self._preparing: dict[str, tuple[InferenceRequest, Future[PreparedPrompt]]] = {}
         self._cancelled: set[str] = set()
         self._preparer = ThreadPoolExecutor(1)
-        self._reported = 0.0
+        self._reported, self._seen = 0.0, 0
 
     def run(self) -> None:
         engine = self._engine
         while True:
             for command in self._next_commands():
+                self._seen += 1
                 self._carry_out(*command)
             self._submit_prepared()
             if engine.has_work:
@@ -191,8 +196,11 @@ class LeadingLoop:
     def _next_commands(self) -> Iterator[Message]:
         """Yield the commands that wait; if there is no work, wait for one, or do idle work."""
         if not self._engine.has_work:
-            self._leader.flush()
             seconds = _POLL_SECONDS if self._preparing else self._engine.idle_delay
+            if seconds is None:
+                self._leader.rest(self._seen)
+            else:
+                self._leader.flush()
             try:
                 yield self._commands.get(timeout=seconds)
             except Empty:

@@ -136,7 +136,7 @@ class RankGroup:
     ) -> None:
         self._model = model
         self._shares: list[Share] = []
-        self._ended, self._joined, self._greeted = False, False, 0.0
+        self._ended, self._joined, self._greeted, self._commands = False, False, 0.0, 0
         self.children: list[RankChild] = []
         try:
             for place in places:
@@ -165,6 +165,13 @@ class RankGroup:
     @property
     def layers_here(self) -> int:
         return sum(child.layers for child in self.children if child.place.is_local)
+
+    def command(self, *message: Any) -> None:
+        """Send a command to rank 0, and wake the others, which wait for no plans while there is no work."""
+        self.leader.put(*message)
+        self._commands += 1
+        for child in self.children[1:]:
+            child.put("wake", self._commands)
 
     def wait(self, seconds: float, *, working: bool) -> list[Message]:
         """Wait for messages of the ranks, other than signs of life, and check that all ranks live. `working`:
@@ -296,7 +303,7 @@ class RankedEngine:
             raise invalid("Images do not work with a model over several ranks.", "messages")
         try:
             # A grammar's matcher cannot be sent, so that rank 0 prepares such a request again.
-            self.group.leader.put("submit", request, prepared if prepared.matcher is None else None)
+            self.group.command("submit", request, prepared if prepared.matcher is None else None)
         except (TypeError, ValueError, OverflowError, RecursionError) as error:
             raise invalid("The request cannot be sent to the ranks of its model.") from error
         if not self._open:
@@ -305,7 +312,7 @@ class RankedEngine:
 
     def cancel(self, request_id: str) -> None:
         if request_id in self._open:
-            self.group.leader.put("cancel", request_id)
+            self.group.command("cancel", request_id)
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
         """Return the events that have come from rank 0, after a short wait for them. Raises ProblemError: a
@@ -334,7 +341,7 @@ class RankedEngine:
             self.release_caches()
 
     def release_caches(self) -> None:
-        self.group.leader.put("release_caches")
+        self.group.command("release_caches")
 
     def close(self) -> None:
         try:

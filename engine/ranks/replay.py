@@ -8,7 +8,7 @@ on numbered caches; a pass of the model is the last operation of its plan.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,7 +17,7 @@ import numpy as np
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.remote_layers import RemoteCaches, RemoteLayers
+from greenroom.engine.kv_cache.remote_layers import Operation, RemoteCaches, RemoteLayers
 from greenroom.engine.ranks.pipelined_model import Part
 from greenroom.engine.text.prefix_cache import kv_tensors
 
@@ -75,7 +75,7 @@ class Leader:
 
     def __init__(self, model: Any, part: Part, link: Link) -> None:
         self._part, self._link = part, link
-        self._remote = RemoteCaches(part.other_kinds)
+        self._remote, self._others_rest = RemoteCaches(part.other_kinds), False
         part.receive = link.receive
         kind = type(model)
         leader = self
@@ -92,13 +92,24 @@ class Leader:
 
     def flush(self) -> None:
         """Let the others repeat what no pass follows: mostly they release memory."""
+        self._send(self._remote.pop_operations())
+
+    def rest(self, seen: int) -> None:
+        """Let the others wait for plans no more until the command after the first `seen`: MLX waits for a
+        transfer by asking again and again, which would keep a core of each host busy.
+        """
         operations = self._remote.pop_operations()
+        if operations or not self._others_rest:
+            self._send([*operations, ("rest", seen)])
+            self._others_rest = True
+
+    def _send(self, operations: Sequence[Operation]) -> None:
         if operations:
             self._link.send_plan(msgspec.msgpack.encode(operations))
 
     def _forward(self, layers: RemoteLayers, tokens: mx.array) -> None:
-        plan = [*self._remote.pop_operations(), ("forward", layers.number, *tokens.shape)]
-        self._link.send_plan(msgspec.msgpack.encode(plan))
+        self._others_rest = False
+        self._send([*self._remote.pop_operations(), ("forward", layers.number, *tokens.shape)])
         self._link.send(tokens.astype(mx.int32))
 
 
@@ -107,10 +118,13 @@ class Follower:
 
     Args:
         on_progress: Callback after each piece of work.
+        rest: Function that waits, without work, until rank 0 has got more than some number of commands.
     """
 
-    def __init__(self, part: Part, link: Link, on_progress: Callable[[], None]) -> None:
-        self._part, self._link, self._on_progress = part, link, on_progress
+    def __init__(
+        self, part: Part, link: Link, on_progress: Callable[[], None], rest: Callable[[int], None]
+    ) -> None:
+        self._part, self._link, self._on_progress, self._rest = part, link, on_progress, rest
         self._caches: dict[int, Cache] = {}
         self._tensors: dict[int, kv_tensors.LayerTensors] = {}
         part.receive = link.receive
@@ -149,6 +163,8 @@ class Follower:
                 caches.prepare(self._caches[number], lengths, padding)
             case "finalize", (number,):
                 caches.finalize(self._caches[number])
+            case "rest", (seen,):
+                self._rest(seen)
             case "drop", (numbers,):
                 for number in numbers:
                     self._caches.pop(number, None)

@@ -71,6 +71,7 @@ def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
         figures = engine.snapshot()
         assert 0 < figures.memory.cached <= account.charged - figures.memory.weights
         release_memory(engine, account)
+        wait_until(lambda: rests(engine))
         refuse_what_cannot_be_sent(engine, folder)
         submit(engine, folder, "lost", overrides={**GREEDY, "max_tokens": 4000})
         lose(engine.group, 1, signal.SIGKILL)
@@ -78,6 +79,17 @@ def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
             run(engine)
         assert caught.value.problem.code == "model_crashed"
     assert account.charged == 0
+
+
+def rests(engine: RankedEngine) -> bool:
+    """Return whether no thread of the ranks computes, or asks for a transfer; True except on Linux."""
+    engine.work_idly()
+    states = set[str]()
+    for child in engine.group.children:
+        for task in Path("/proc").glob(f"{child.process.pid}/task/*/stat"):
+            with contextlib.suppress(OSError):  # a thread has ended meanwhile
+                states.add(task.read_text().rpartition(")")[2].split()[0])
+    return states <= {"S"}
 
 
 def release_memory(engine: RankedEngine, account: MemoryAccount) -> None:

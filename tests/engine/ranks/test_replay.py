@@ -71,7 +71,7 @@ def parts_of(folder: Path, ranks: int) -> tuple[Any, list[int]]:
         read_weights(model, None, lambda fraction: None, lambda: False)
         models.append((model, part))
         if link.rank:
-            links[0].followers.append(Follower(part, link, lambda: None))
+            links[0].followers.append(Follower(part, link, lambda: None, lambda seen: None))
     Leader(*models[0], links[0])
     decide_batching(models[0][0], folder, 1.0, 0.1)
     return models[0][0], sizes
