@@ -19,6 +19,7 @@ from greenroom.notes.demo_model.fast_cpu import BLOCK, attention
 from greenroom.notes.demo_model.prompts import PROMPTS, DemoPrompt, markdown_table
 from greenroom.notes.demo_model.spans import FORCED, LEARNED, Against
 from greenroom.notes.demo_model.structured import structured
+from greenroom.tests.support.engines.schedules import deep_only
 from greenroom.tests.support.texts.demo_held_out import HELD_OUT
 
 FOLDER = Path(__file__).resolve().parents[2] / "engine" / "demo" / "model"
@@ -46,7 +47,11 @@ def answer() -> Answer:
     return ask
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: prompt.messages[-1]["content"][:40])
+@pytest.mark.parametrize(
+    "prompt",
+    [*PROMPTS[::2], *deep_only(*PROMPTS[1::2])],
+    ids=lambda prompt: prompt.messages[-1]["content"][:40],
+)
 def test_a_documented_prompt_gets_the_documented_answer(answer: Answer, prompt: DemoPrompt) -> None:
     assert answer(prompt) == prompt.expected
 

@@ -53,7 +53,11 @@ def large(kind: str = "PNG", mode: str = "RGB") -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [("PNG", "RGB"), ("PNG", "RGBA"), ("PNG", "P"), ("WEBP", "RGB"), ("JPEG", "CMYK")]
+    ("kind", "mode"),
+    [
+        *(("PNG", "RGB"), ("WEBP", "RGB"), ("JPEG", "CMYK")),
+        *(pytest.param("PNG", mode, marks=pytest.mark.deep) for mode in ("RGBA", "P")),
+    ],
 )
 def test_large_images_have_the_pixels_that_the_server_would_read(
     kind: str, mode: str, processes: list[subprocess.Popen[bytes]]

@@ -207,6 +207,7 @@ def test_the_best_microphones_are_taken(tmp_path: Path) -> None:
     assert abs(len(decode(path)) - RATE) < 100
 
 
+@pytest.mark.deep
 def test_memory_does_not_grow_with_a_recording(tmp_path: Path) -> None:
     path = write_recording(tmp_path / "long", silence(600), "flac")
     recording = RecordingReader(path, RATE)

@@ -158,7 +158,7 @@ def count_launches(monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any]) -> 
     return count
 
 
-@pytest.fixture(params=["text", "vision", "embeddings", "rerank", "speech", "transcription"])
+@pytest.fixture(params=["text", "embeddings", "speech", *deep_only("vision", "rerank", "transcription")])
 def folder(
     request: pytest.FixtureRequest,
     tiny_model: TinyModel,

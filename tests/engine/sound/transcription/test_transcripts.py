@@ -51,7 +51,10 @@ def fields(segment: Any) -> tuple[Any, ...]:
     return (*times, *others, tuple(get("tokens")))
 
 
-@pytest.mark.parametrize(("task", "prompt"), [("transcribe", ""), ("translate", "tiny names")])
+@pytest.mark.parametrize(
+    ("task", "prompt"),
+    [("transcribe", ""), pytest.param("translate", "tiny names", marks=pytest.mark.deep)],
+)
 def test_a_short_recording_reads_as_mlx_audio_has_it(
     multilingual: Transcriber, tiny_whisper: Path, recording: Path, task: str, prompt: str
 ) -> None:
