@@ -162,7 +162,7 @@ async def test_files_whose_opening_hangs_are_a_failed_load_that_may_be_tried_aga
         async def returned() -> bool:
             return system.statistics().quarantined == 0
 
-        await eventually(returned, seconds=60.0)
+        await eventually(returned)
 
 
 @pytest.mark.deep

@@ -43,7 +43,7 @@ class Tools:
         async def happened() -> bool:
             return len(self.started) == times
 
-        await eventually(happened, 60.0)
+        await eventually(happened)
         return self.started[-1][0]
 
 
@@ -51,7 +51,7 @@ async def wait_ended(process: int) -> None:
     async def happened() -> bool:
         return not runs(process)
 
-    await eventually(happened, 60.0)
+    await eventually(happened)
 
 
 def runs(process: int) -> bool:

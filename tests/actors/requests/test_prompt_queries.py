@@ -145,7 +145,7 @@ async def test_settings_that_change_while_files_are_opened_hold_for_the_load(
                 assert await system.reload(attrs.evolve(settings, model_settings=table)) == ("llama",)
             faults.release.set()
         assert [type(end) for end in ends] == [Finished]
-        await eventually(partial(follows_the_settings, system), 60)
+        await eventually(partial(follows_the_settings, system))
         assert {*faults.loads} == {"llama"}
 
 
@@ -158,4 +158,4 @@ async def test_settings_that_change_during_a_load_hold_after_the_requests_that_w
             assert await system.reload(attrs.evolve(settings, model_settings=SHORT)) == ("llama",)
         assert [type(end) for end in ends] == [Finished]
         # However soon after the unload the next request comes.
-        await eventually(partial(follows_the_settings, system), 60)
+        await eventually(partial(follows_the_settings, system))

@@ -381,7 +381,7 @@ async def test_a_file_system_that_another_program_fills_meanwhile_keeps_what_has
     script = 'mount -t tmpfs -o size=275m none "$1" && exec "$2" -c "$3" "$1/hub"'
     command = in_a_mount_of_its_own(["sh", "-c", script, "sh", str(mounted)])
     command += [sys.executable, FETCH_ON_A_SMALL_DISK]
-    run = partial(subprocess.run, command, capture_output=True, text=True, timeout=120, check=False)
+    run = partial(subprocess.run, command, capture_output=True, text=True, timeout=600, check=False)
     ended = await trio.to_thread.run_sync(run)
     assert ended.returncode == 0, ended.stderr
     filled, failed, found_then, kept, size = ended.stdout.splitlines()
