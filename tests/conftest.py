@@ -68,12 +68,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _patience() -> Iterator[None]:
-    """Proofs, reads, decoders and ends of threads take as long as they need; copies are timed small."""
+    """Proofs, reads, decoders, ranks and threads take as long as they need; copies are timed small."""
     from greenroom.actors.core import worker
     from greenroom.engine.loading import batching
     from greenroom.engine.media import large_images, pdf_pages
+    from greenroom.engine.ranks import ranked_engine
     from greenroom.engine.text.prefix_cache import disk_tier, restoration
     from greenroom.engine.text.scheduler import step_costs
+    from greenroom.tests.support.engines.ranked_engines import PATIENT
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_costs, "_COPIED_BYTES", 1 << 20)  # 16 MB would take a third of each small load
@@ -84,6 +86,8 @@ def _patience() -> Iterator[None]:
         patch.setattr(worker, "_CLOSE_SECONDS", dict.fromkeys(worker._CLOSE_SECONDS, math.inf))
         patch.setattr(pdf_pages, "SECONDS", 3600.0)
         patch.setattr(large_images, "SECONDS", 3600.0)
+        for limit, seconds in PATIENT.items():
+            patch.setattr(ranked_engine, limit, seconds)
         yield
 
 

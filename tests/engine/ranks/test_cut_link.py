@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,13 @@ from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import TextDelta
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.engines.ranked_engines import GREEDY, check_answers, step_for_ever, submit
+from greenroom.tests.support.engines.ranked_engines import (
+    GREEDY,
+    be_impatient,
+    check_answers,
+    step_for_ever,
+    submit,
+)
 
 BRIDGE = f"grbr{os.getpid() % 60_000}"
 NET = f"10.{128 + os.getpid() // 256 % 100}.{os.getpid() % 256}"
@@ -62,10 +67,9 @@ def run(*lines: str) -> None:
             pytest.skip(f"this machine makes no network namespaces: {line}")
 
 
-def cut(rank: int) -> float:
-    """Drop all packets of a rank from now on, and return the time."""
+def cut(rank: int) -> None:
+    """Drop all packets of a rank from now on."""
     run(f"ip link set {BRIDGE}{rank} down")
-    return time.monotonic()
 
 
 @contextmanager
@@ -99,7 +103,9 @@ def load_and_step(engine: RankedEngine, load: ModelLoad) -> None:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_link_cut_while_ranks_load_ends_the_group(rank: int, tiny_model: Callable[..., Path]) -> None:
+def test_a_link_cut_while_ranks_load_ends_the_group(
+    rank: int, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tiny_model("qwen3")
     with namespaces(2) as places:
         load = ModelLoad(folder, detect(folder), Settings())
@@ -108,10 +114,10 @@ def test_a_link_cut_while_ranks_load_ends_the_group(rank: int, tiny_model: Calla
         try:
             while any(child.stage in ("importing", "joining") for child in group.children):
                 group.wait(0.01, working=True)
-            cut_at = cut(rank)
+            be_impatient(monkeypatch)
+            cut(rank)
             with pytest.raises(ProblemError, match=r"no progress for [34] s; the link") as caught:
                 load_and_step(engine, load)
-            assert time.monotonic() - max(cut_at, *(child.progressed for child in group.children)) < 5
             assert caught.value.problem.code == "model_crashed"
         finally:
             engine.close()
@@ -121,16 +127,16 @@ def test_a_link_cut_while_ranks_load_ends_the_group(rank: int, tiny_model: Calla
 @pytest.mark.deep
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_cut_link_ends_the_group_within_five_seconds(
-    rank: int, phase: str, tiny_model: Callable[..., Path]
+def test_a_cut_link_ends_the_group(
+    rank: int, phase: str, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tiny_model("qwen3")
     with linked(folder, 2) as engine:
         submit(engine, folder, "lost", overrides={**GREEDY, "max_tokens": 4000})
         while phase == "decode" and not any(isinstance(event, TextDelta) for _, event in engine.step()):
             pass
-        cut_at = cut(rank)
+        be_impatient(monkeypatch)
+        cut(rank)
         with pytest.raises(ProblemError, match="no progress for 3 s; the link") as caught:
             step_for_ever(engine)
-        assert time.monotonic() - cut_at < 5
         assert caught.value.problem.code == "model_crashed"

