@@ -274,10 +274,10 @@ class Names:
                 yield name, entry
 
     def _model(self, name: str | None) -> CatalogEntry | None:
-        if name is None:
-            return None
-        found = self._by_id(name) or self._of_default(name) or self._of_written(name)
-        return found or self._of_adapter(name)
+        return None if name is None else self._base(name) or self._of_adapter(name)
+
+    def _base(self, name: str) -> CatalogEntry | None:
+        return self._by_id(name) or self._of_default(name) or self._of_written(name)
 
     def _of_default(self, name: str) -> CatalogEntry | None:
         entry = self._default() if name == DEFAULT_ID else None
@@ -288,7 +288,7 @@ class Names:
         if (found := self._adapter(name)) is not None:
             return found
         head, _, tail = name.rpartition(":")
-        base = self._of_default(head) or self._of_alias(head)
+        base = self._of_default(head) or self._base(self._aliases.get(head, ""))
         return None if base is None else self._adapter(f"{base.id}:{tail}")
 
     def _of_alias(self, name: str) -> CatalogEntry | None:

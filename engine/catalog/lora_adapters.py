@@ -14,6 +14,8 @@ from greenroom.engine.catalog.model_files import fingerprint, read_json_object
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, load_failed
 
+_MOST_ADAPTERS = 65_536  # Far more than any shelf has, since a scan goes through all in order
+
 Judge = Callable[[Path, Path], str]
 """Function from the folders of an adapter and its base to the reason of a refusal, empty if there is none."""
 
@@ -32,7 +34,7 @@ class CatalogAdapters:
     def __init__(
         self, judge: Judge, record_of: Callable[[CatalogEntry], CapabilityRecord | Problem | None]
     ) -> None:
-        self._judge = lru_cache(maxsize=256)(lambda folder, base, *_stamps: judge(folder, base))
+        self._judge = lru_cache(maxsize=_MOST_ADAPTERS)(lambda folder, base, *_stamps: judge(folder, base))
         self._record_of = record_of
         self.entries: dict[str, CatalogEntry] = {}
         self._of_base: dict[str, CatalogEntry] = {}
@@ -109,7 +111,7 @@ class CatalogAdapters:
         return next(exact, None) or next((each for each in entries if _short(each.id).lower() == last), None)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_MOST_ADAPTERS)
 def _name_of_base(folder: Path, _stamp: str) -> str:
     config = read_json_object(folder / ADAPTER_CONFIG)
     return str(config.get("base_model_name_or_path") or config.get("model") or "")[:1_000]

@@ -252,8 +252,8 @@ def _targets_of(model: Any) -> dict[str, tuple[str, Any, Any]]:
     modules = dict(model.named_modules())
     for path, layer in modules.items():
         if path and _wrapper_of(layer) is not None:
-            parent = modules[path.rpartition(".")[0]]
-            if isinstance(parent, nn.Module):
+            parent = modules.get(path.rpartition(".")[0])
+            if isinstance(parent, nn.Module):  # a list of layers is none
                 found[plain_path(path)] = path, parent, layer
     return found
 

@@ -41,7 +41,8 @@ def parse_model_key(model: str, field: str = "model") -> ModelKey:
         detail = f"`{field}` has {len(model)} characters, but no name has more than {MAX_MODEL_NAME}."
         raise invalid(detail, field)
     if not model.strip():
-        raise invalid(f"`{field}` is empty: name a model, or 'default' for the first.", field)
+        names = "a model, or 'default' for the first" if field == "model" else "an adapter"
+        raise invalid(f"`{field}` is empty: name {names}.", field)
     return ModelKey(model)
 
 

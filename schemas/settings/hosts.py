@@ -111,6 +111,8 @@ def _read_file(path: Path) -> list[Host]:
         file = _HostFile(found) if isinstance(found, list) else found
         if not file.hosts:
             raise ValueError("must be a list of hosts, or an object with one as `hosts`")
+        if file.backend == "jaccl" and not all(host.rdma for host in file.hosts):
+            raise ValueError("backend 'jaccl' needs `rdma` of each host")
         changed = {"envs": file.envs} if file.backend == "jaccl" else {"envs": file.envs, "rdma": ()}
         return [msgspec.structs.replace(each, **changed) for each in file.hosts]
     except OSError as error:

@@ -104,6 +104,13 @@ def test_an_alias_means_a_model_and_no_other_alias(tmp_path: Path) -> None:
     assert "Did you mean b" in missing(catalog, "bb").detail
 
 
+def test_an_alias_before_the_colon_of_a_model_that_is_gone_means_nothing(tmp_path: Path) -> None:
+    model = make_model(tmp_path / "model")
+    catalog = Catalog((str(model),), cache=tmp_path, aliases=(("qwen3", "qwen3:8b"),))
+    missing(catalog, "qwen3")
+    missing(catalog, "other:8b")
+
+
 def test_the_tag_of_ollamas_clients_is_part_of_a_name_or_nothing(tmp_path: Path) -> None:
     first, second = make_model(tmp_path / "first"), make_model(tmp_path / "second")
     aliases = (("llama3:latest", "second"), ("gpt", "second"), ("*", "second"))

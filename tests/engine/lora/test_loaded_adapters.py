@@ -163,6 +163,8 @@ def test_mixed_rows_of_trained_adapters_answer_as_alone(
         ("glm4_moe", None, (*EXPERTS, "self_attn.v_proj")),
         pytest.param("glm4_moe", 4, (*EXPERTS, "self_attn.v_proj"), marks=pytest.mark.deep),
         pytest.param("gemma3", None, ("model.embed_tokens", "mlp.up_proj"), marks=pytest.mark.deep),
+        # It has lists of layers, which no adapter may change.
+        pytest.param("gemma3n", None, ("self_attn.q_proj", "mlp.up_proj"), marks=pytest.mark.deep),
     ],
 )
 def test_mixed_rows_answer_as_alone(

@@ -52,6 +52,7 @@ MESH = [
         ({"backend": "jaccl-ring", "hosts": []}, "Invalid enum value 'jaccl-ring' - at .*backend"),
         ({"hosts": {}}, "Expected `array`, got `object` - at .*hosts"),
         ([], "must be a list of hosts"),
+        ({"backend": "jaccl", "hosts": _listed()}, "needs `rdma` of each host"),
         ([7], r"Expected `object`, got `int` - at `\$\[0\]`; a host is such as"),
         ([*_listed(), {"ssh": "b"}], r"missing required field `ips` - at `\$\[1\]`"),
         (_listed(ssh="-oProxyCommand=x"), "must be a name that ssh knows"),
