@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from greenroom.schemas.models.model_description import Download, MachineReport
     from greenroom.schemas.protocols.download_protocol import DownloadProgress
-    from greenroom.schemas.settings.hosts import Host
     from greenroom.schemas.settings.settings import Settings
 
 
@@ -203,11 +202,11 @@ class EngineModels:
         ]
 
     def check_hosts(
-        self, hosts: Sequence[Host], model: str | None, settings: Settings
+        self, named: Sequence[str], model: str | None, settings: Settings
     ) -> Iterator[tuple[str, str, bool]]:
         from greenroom.engine.ranks.check_hosts import check_hosts
 
-        return check_hosts(hosts, model, settings)
+        return check_hosts(named, model, settings)
 
 
 @click.command(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from greenroom.engine.ranks.probe_host import HostReport, LinkFigures
 from greenroom.engine.ranks.survey import ask_reports, rooms_of, weight_files
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
-from greenroom.schemas.settings.hosts import Host
+from greenroom.schemas.settings.hosts import Host, place_ranks, read_hosts
 from greenroom.schemas.settings.settings import Settings
 
 _RDMA_MACOS = (26, 2)
@@ -29,11 +30,24 @@ HostFinding = tuple[str, str, bool]
 """A host or link, a sentence about it, and True for a fault."""
 
 
-def check_hosts(hosts: Sequence[Host], model: str | None, settings: Settings) -> Iterator[HostFinding]:
-    """Yield the findings of all hosts, their links and a model's split. Raises ProblemError: there is no such
-    model.
+def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> Iterator[HostFinding]:
+    """Yield the findings of all hosts, their links and a model's split.
+
+    Args:
+        named: The hosts, as in the setting; if empty, those of the settings for the model.
+
+    Raises:
+        ProblemError: There is no such model.
+        ValueError: There are no hosts, a host is wrong, or they are fewer than the model's ranks.
     """
-    name, folder = ("", None) if model is None else _find(model, settings)
+    name, folder, ranks = "", None, 1
+    if model is not None:
+        name, folder, id_ = _find(model, settings)
+        settings, ranks = settings.applied_to(id_), settings.of_model(id_).ranks or 1
+    if not (hosts := read_hosts(named or settings.hosts)):
+        raise ValueError("name hosts: a file HOSTS.json, SSH=ADDRESS, or the setting `hosts`")
+    hosts = place_ranks(ranks if ranks > 1 else len(hosts), hosts)
+    account = MemoryAccount(settings.memory_bytes)
     here = agreement_of(folder or Path("/nonexistent"), weight_files(folder))
     found: dict[str, HostReport] = {}
     any_wrong = False
@@ -42,31 +56,34 @@ def check_hosts(hosts: Sequence[Host], model: str | None, settings: Settings) ->
         if isinstance(told, str):
             findings: list[HostFinding] = [(asked, told, True)]
         else:
-            found[asked], findings = told, [*_check_host(host, told, here, name)]
+            found[asked] = told
+            room = rooms_of([host], found, account)[asked]
+            findings = [*_check_host(host, told, here, name, room)]
         any_wrong |= any(wrong for *_, wrong in findings)
         yield from findings
     if not any_wrong:
         yield from _check_links(hosts, found, folder)
         if folder is not None:
-            yield _check_split(hosts, found, name, folder, settings)
+            yield _check_split(hosts, rooms_of(hosts, found, account), name, folder, settings)
 
 
-def _find(model: str, settings: Settings) -> tuple[str, Path]:
-    """Return a model's name, by which the hosts' hub caches may have it, and its folder."""
+def _find(model: str, settings: Settings) -> tuple[str, Path, str]:
+    """Return a model's name, by which the hosts' hub caches may have it, its folder, and its id here."""
     entry = Catalog.of(settings).find(model)
     if isinstance(entry, Problem):
         raise ProblemError(entry)
     if entry.folder is None:
         raise ProblemError(load_failed(model, "its files are not here."))
-    return entry.hub_id or entry.id, entry.folder
+    return entry.hub_id or entry.id, entry.folder, entry.id
 
 
-def _check_host(host: Host, report: HostReport, here: Agreement, model: str) -> Iterator[HostFinding]:
+def _check_host(
+    host: Host, report: HostReport, here: Agreement, model: str, room: int
+) -> Iterator[HostFinding]:
     how = "this machine" if host.is_here else "reached by ssh"
     libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
-    memory = host.memory_bytes or report.memory_bytes
     yield host.ssh, f"{how} ({report.name}, {report.system}); {libraries}", False
-    yield host.ssh, f"ranks may have {memory / 1e9:.1f} GB there", False
+    yield host.ssh, f"ranks may have {room / 1e9:.1f} GB there", False
     try:
         check_agreement(here, report.agreement, host.ssh)
     except ValueError as error:
@@ -118,6 +135,8 @@ def measure_link(first: Host, second: Host) -> LinkFigures:
     try:
         with asking(second, {"ask": "listen", "ip": there}) as listening:
             assert listening.stdout is not None
+            if not select.select([listening.stdout], [], [], _LINK_SECONDS)[0]:
+                raise ValueError(f"host {second.ssh} did not answer in time")
             # A process that ends tells why instead.
             port = int(listening.stdout.readline() or answer_of(second, listening, _LINK_SECONDS, int))
             with asking(first, {"ask": "connect", "ip": here, "to": there, "port": port}) as connecting:
@@ -174,9 +193,8 @@ def expectation(ranks: int, link: LinkFigures, hop_bytes: int) -> str:
 
 
 def _check_split(
-    hosts: Sequence[Host], reports: dict[str, HostReport], model: str, folder: Path, settings: Settings
+    hosts: Sequence[Host], rooms: dict[str, int], model: str, folder: Path, settings: Settings
 ) -> HostFinding:
-    rooms = rooms_of(hosts, reports, MemoryAccount(settings.memory_bytes))
     try:
         record = detect(folder, settings.trust_remote_code, model)
         stages = plan_placement(folder, record, settings, hosts, rooms, model)

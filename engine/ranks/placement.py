@@ -126,12 +126,14 @@ def plan_placement(
             f"{stage.end - 1} and may have {stage.limit:,}"
             for rank, stage in enumerate(stages)
         )
-        detail = (
-            f"The model '{name}' does not fit its hosts: {told}. Add a host, or set a higher memory_bytes."
-        )
-        members = memory_members(sum(stage.nbytes for stage in stages), sum(limits))
-        raise ProblemError(Problem(507, "insufficient_memory", detail, members=members))
+        raise does_not_fit(name, told, sum(stage.nbytes for stage in stages), sum(limits))
     return tuple(stages)
+
+
+def does_not_fit(name: str, told: str, required: int, available: int) -> ProblemError:
+    detail = f"The model '{name}' does not fit its hosts: {told}. Add a host, or set a higher memory_bytes."
+    members = memory_members(required, available)
+    return ProblemError(Problem(507, "insufficient_memory", detail, members=members))
 
 
 def size_here(

@@ -46,12 +46,13 @@ class HostReport(msgspec.Struct, frozen=True):
     """A machine as a place for ranks.
 
     Args:
-        memory_bytes: Bytes that ranks may take, less what other programs have on Linux.
+        memory_bytes: Bytes that ranks of all models may take.
         agreement: Its versions and files, to be compared with those of the other hosts.
         folder: Folder of the model's files; None if it has none.
         links: Links by address; None where no interface has it.
         macos: Its version; empty elsewhere.
         thunderbolt: Generation of its Thunderbolt; None without.
+        available_bytes: Bytes that no program has taken; None on macOS, which makes room.
     """
 
     name: str
@@ -62,6 +63,7 @@ class HostReport(msgspec.Struct, frozen=True):
     links: dict[str, Link | None]
     macos: str = ""
     thunderbolt: int | None = None
+    available_bytes: int | None = None
 
 
 class LinkFigures(msgspec.Struct, frozen=True):
@@ -75,9 +77,6 @@ def report(folder: str, model: str, files: list[str], ips: list[str], ports: int
     """Describe this machine. `ports`: number of free ports wanted on each of `ips`."""
     from greenroom.engine.resources.device_memory import available_memory, default_memory
 
-    usable, available = default_memory(), available_memory()
-    if available is not None and sys.platform != "darwin":
-        usable = min(usable, available)
     found = find_folder(folder, model)
     macos, thunderbolt = platform.mac_ver()[0], None
     if macos:
@@ -87,12 +86,13 @@ def report(folder: str, model: str, files: list[str], ips: list[str], ports: int
     return HostReport(
         socket.gethostname(),
         platform.platform(),
-        usable,
+        default_memory(),
         dict(agreement_of(found or Path("/nonexistent"), files)),
         None if found is None else str(found),
         {ip: find_link(ip, ports) for ip in ips},
         macos,
         thunderbolt,
+        None if macos else available_memory(),
     )
 
 

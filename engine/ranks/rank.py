@@ -74,8 +74,9 @@ class Rank:
             where = (
                 f"backend '{start['backend']}' of hosts: MLX has none on {start.get('host', 'this machine')}"
             )
-            needs = "JACCL needs macOS 26.2 or later and Thunderbolt 5; use backend 'ring'"
-            raise ProblemError(load_failed(start["model"], f"{where}. {needs}."))
+            if start["backend"] == "jaccl":
+                where += ". JACCL needs macOS 26.2 or later and Thunderbolt 5; use backend 'ring'"
+            raise ProblemError(load_failed(start["model"], f"{where}."))
         if (expected := start.get("agreement")) is None:
             return  # all ranks are of one machine
         plan = {"model": start["model"], "split": start["split"], "ring": start["hosts"]}

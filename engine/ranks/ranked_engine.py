@@ -16,7 +16,7 @@ from greenroom.engine.catalog.kind_detection import vlm_text_module
 from greenroom.engine.catalog.operator_texts import chat_template_of, system_prompt_of
 from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
-from greenroom.engine.ranks.placement import RankPlace, local_places
+from greenroom.engine.ranks.placement import RankPlace, does_not_fit, local_places
 from greenroom.engine.ranks.survey import places_on
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad, charge_weights
@@ -25,7 +25,6 @@ from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics
 from greenroom.schemas.problems import (
     Problem,
     ProblemError,
-    insufficient_memory,
     invalid,
     load_failed,
     rank_lost,
@@ -139,11 +138,13 @@ class RankGroup:
         self._ended, self._joined, self._greeted, self._commands = False, False, 0.0, 0
         self.children: list[RankChild] = []
         try:
-            for place in places:
+            for rank, place in enumerate(places):
                 if place.stage is not None and not place.is_local:
-                    self._shares.append(share := Share(account.hosts[place.host]))
-                    if (room := share.charge_weights(place.stage.nbytes)) is not None:
-                        raise ProblemError(insufficient_memory(model, place.stage.nbytes, room))
+                    self._shares.append(share := Share(account.host(place.host)))
+                    needed = place.stage.nbytes
+                    if (room := share.charge_weights(needed)) is not None:
+                        told = f"rank {rank} on {place.host} needs {needed:,} bytes and may have {room:,}"
+                        raise does_not_fit(model, told, needed, room)
             for rank, place in enumerate(places):
                 self.children.append(RankChild(rank, place))
                 hosts = [[each.address] for each in places]

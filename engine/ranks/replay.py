@@ -75,7 +75,7 @@ class Leader:
 
     def __init__(self, model: Any, part: Part, link: Link) -> None:
         self._part, self._link = part, link
-        self._remote, self._others_rest = RemoteCaches(part.other_kinds), False
+        self._remote = RemoteCaches(part.other_kinds)
         part.receive = link.receive
         kind = type(model)
         leader = self
@@ -98,17 +98,13 @@ class Leader:
         """Let the others wait for plans no more until the command after the first `seen`: MLX waits for a
         transfer by asking again and again, which would keep a core of each host busy.
         """
-        operations = self._remote.pop_operations()
-        if operations or not self._others_rest:
-            self._send([*operations, ("rest", seen)])
-            self._others_rest = True
+        self._send([*self._remote.pop_operations(), ("rest", seen)])
 
     def _send(self, operations: Sequence[Operation]) -> None:
         if operations:
             self._link.send_plan(msgspec.msgpack.encode(operations))
 
     def _forward(self, layers: RemoteLayers, tokens: mx.array) -> None:
-        self._others_rest = False
         self._send([*self._remote.pop_operations(), ("forward", layers.number, *tokens.shape)])
         self._link.send(tokens.astype(mx.int32))
 

@@ -39,7 +39,9 @@ def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[
     deadline = time.monotonic() + _ANSWER_SECONDS
     where, files = portable_path(folder) if folder else "", weight_files(folder)
     with ExitStack() as stack:
-        for host in sorted({*hosts}, key=lambda host: host.is_here):  # the others work while this one does
+        for host in sorted(
+            dict.fromkeys(hosts), key=lambda host: host.is_here
+        ):  # the others work while this one does
             asked = {"folder": where, "model": model, "files": files, "ips": host.ips}
             question = {"ask": "report", **asked, "ports": counts[host.ssh]}
             try:
@@ -64,13 +66,13 @@ def rooms_of(
     """Return the bytes that ranks may take on each host, elsewhere beside those of other models."""
     rooms: dict[str, int] = {}
     for host in {*hosts}:
-        report, taken = reports[host.ssh], account.hosts[host.ssh].charged
-        most = host.memory_bytes or report.memory_bytes
+        report, far = reports[host.ssh], account.host(host.ssh)
+        most, taken = host.memory_bytes or report.memory_bytes, far.charged
         if host.is_here:
             most, taken = host.memory_bytes or account.limit or default_memory(), 0
-        elif not (host.memory_bytes or report.macos):
-            most += taken  # a report of Linux tells what is free
-        account.hosts[host.ssh].limit = most
+        elif host.memory_bytes is None and report.available_bytes is not None:
+            most = min(most, report.available_bytes + taken)
+        far.limit = most
         rooms[host.ssh] = most - taken
     return rooms
 

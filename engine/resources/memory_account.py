@@ -57,14 +57,18 @@ class MemoryAccount:
         self.buffers = BufferBudget(buffer_limit)
         self._has_defaults = False
         self._shares: list[Charges] = []
-        self.hosts: dict[str, MemoryAccount] = defaultdict(MemoryAccount)
-        """Accounts of other machines, by name, for the ranks there."""
+        self._hosts: dict[str, MemoryAccount] = defaultdict(MemoryAccount)
         self.changed = threading.Condition()
         """The lock of all charges, notified of each change."""
         self.held = HeldMemory(self.changed, self._held_excess)
         self._peak = 0
         self._reservation_orders = itertools.count()
         self._changes = 0
+
+    def host(self, name: str) -> MemoryAccount:
+        """Return the account of another machine, for the ranks there."""
+        with self.changed:
+            return self._hosts[name]
 
     def set_default_limits(self, limit: int, buffers: int | None, most: int | None = None) -> bool:
         """Set missing limits of bytes and buffers; return whether this is the first call.

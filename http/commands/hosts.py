@@ -10,7 +10,6 @@ from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.http.terminal.streams import for_line
 from greenroom.schemas.problems import ProblemError
-from greenroom.schemas.settings.hosts import read_hosts
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -28,8 +27,8 @@ def check(context: click.Context, hosts: tuple[str, ...], settings: Settings, mo
     """Try ssh, versions, files, links and memory of the hosts, and say what to expect of them.
 
     HOSTS.json has the format of `mlx.launch`; without it, the setting `hosts` counts. With a model, its files
-    are compared, too, and its split over the hosts is planned. The exit status is 1 if a model could not be
-    loaded over them.
+    are compared, too, and its split is planned over as many hosts as its `ranks`, or all. The exit status is
+    1 if a model could not be loaded over them.
 
     \b
     Examples:
@@ -38,20 +37,15 @@ def check(context: click.Context, hosts: tuple[str, ...], settings: Settings, mo
     """
     local: LocalModels = context.obj
     named = settings.models if model is None else (*settings.models, model)
-    settings = attrs.evolve(settings, hosts=hosts or settings.hosts, models=named)
-    try:
-        found = read_hosts(settings.hosts)
-    except ValueError as error:
-        raise BadSettingError(str(error)) from error
-    if not found:
-        raise click.UsageError("name hosts: a file HOSTS.json, SSH=ADDRESS, or the setting `hosts`", context)
     wrong = 0
     try:
-        for subject, text, bad in local.check_hosts(found, model, settings):
+        for subject, text, bad in local.check_hosts(hosts, model, attrs.evolve(settings, models=named)):
             click.echo(for_line(f"{'WRONG' if bad else 'ok':<6}{subject:<14} {text}"))
             wrong += bad
     except ProblemError as error:
         raise click.ClickException(error.problem.detail) from error
+    except ValueError as error:
+        raise BadSettingError(str(error)) from error
     click.echo(
         "\nAll is well." if not wrong else f"\n{wrong} {'thing is' if wrong == 1 else 'things are'} wrong."
     )

@@ -11,7 +11,6 @@ from greenroom.http.settings.sources import KnownModels
 from greenroom.http.terminal.streams import MODEL
 from greenroom.schemas.models.model_description import Download, MachineReport
 from greenroom.schemas.protocols.download_protocol import DownloadProgress
-from greenroom.schemas.settings.hosts import Host
 from greenroom.schemas.settings.settings import Settings
 
 
@@ -49,10 +48,13 @@ class LocalModels(KnownModels, Protocol):
         """Return descriptions of the available models, or of one, without loading any."""
 
     def check_hosts(
-        self, hosts: Sequence[Host], model: str | None, settings: Settings
+        self, named: Sequence[str], model: str | None, settings: Settings
     ) -> Iterator[tuple[str, str, bool]]:
-        """Yield subject, sentence and fault of each finding about hosts, with a model or without. Raises
-        ProblemError: there is no such model.
+        """Yield subject, sentence and fault of each finding about hosts, with a model or without.
+
+        Raises:
+            ProblemError: There is no such model.
+            ValueError: No hosts are named, or not such as the model needs.
         """
 
 

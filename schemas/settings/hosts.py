@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import socket
 from collections.abc import Sequence
@@ -86,7 +87,7 @@ def read_hosts(entries: Sequence[str]) -> tuple[Host, ...]:
     hosts: list[Host] = []
     for entry in entries:
         if entry.endswith(".json"):
-            hosts += _read_file(Path(entry).expanduser())
+            hosts += _read_file(Path(os.path.expanduser(entry)))  # also of a user that is not here
         elif entry in _HERE:
             hosts.append(THIS_HOST)
         else:
@@ -113,8 +114,10 @@ def _read_file(path: Path) -> list[Host]:
             raise ValueError("must be a list of hosts, or an object with one as `hosts`")
         if file.backend == "jaccl" and not all(host.rdma for host in file.hosts):
             raise ValueError("backend 'jaccl' needs `rdma` of each host")
-        changed = {"envs": file.envs} if file.backend == "jaccl" else {"envs": file.envs, "rdma": ()}
-        return [msgspec.structs.replace(each, **changed) for each in file.hosts]
+        changed = {} if file.backend == "jaccl" else {"rdma": ()}
+        return [
+            msgspec.structs.replace(each, envs=(*file.envs, *each.envs), **changed) for each in file.hosts
+        ]
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror}") from None
     except ValueError as error:

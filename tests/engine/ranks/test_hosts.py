@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.ranks.check_hosts import expectation, measure_link, possible_transport
+from greenroom.engine.ranks.check_hosts import check_hosts, expectation, measure_link, possible_transport
 from greenroom.engine.ranks.host_commands import command_on
 from greenroom.engine.ranks.probe_host import HostReport, Link, LinkFigures
+from greenroom.engine.ranks.survey import ask_reports, rooms_of
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.schemas.settings.hosts import THIS_HOST, Host, place_ranks, read_hosts
+from greenroom.schemas.settings.settings import ModelSettings, Settings
+from greenroom.tests.support.models.tiny_models import TinyModel
 
 STUDIO = Host("studio.local", ("10.0.0.2",))
 
@@ -20,12 +24,12 @@ def test_hosts_are_read_from_entries_and_files_of_mlx(tmp_path: Path) -> None:
     file = tmp_path / "hosts.json"
     listed = [
         {"ssh": "me@studio.local", "ips": ["10.0.0.1", "10.0.1.1"], "rdma": [None, "rdma_en2"]},
-        {"ssh": "mini", "ips": ["10.0.0.2"], "python": "/opt/python", "memory_bytes": 1000},
+        {"ssh": "mini", "ips": ["10.0.0.2"], "python": "/opt/python", "memory_bytes": 1000, "envs": ["C=d"]},
     ]
     file.write_text(json.dumps({"backend": "ring", "envs": ["A=b"], "hosts": listed}))
     studio, mini = read_hosts([str(file)])
     assert studio == Host("me@studio.local", ("10.0.0.1", "10.0.1.1"), envs=("A=b",))
-    assert mini == Host("mini", ("10.0.0.2",), "/opt/python", 1000, ("A=b",))
+    assert mini == Host("mini", ("10.0.0.2",), "/opt/python", 1000, ("A=b", "C=d"))
     file.write_text(json.dumps(listed))
     assert len(read_hosts([str(file)])) == 2
     assert read_hosts(["localhost", "studio.local=10.0.0.2"]) == (THIS_HOST, STUDIO)
@@ -81,6 +85,7 @@ def test_wrong_entries_are_named(tmp_path: Path, content: Any, said: str) -> Non
         ("studio.local", "must be SSH=ADDRESS, such as studio.local=10.0.0.2: .* must be IPv4"),
         ("=10.0.0.2", "must be a name that ssh knows"),
         ("/nowhere/hosts.json", "/nowhere/hosts.json: No such file"),
+        ("~no-such-user/hosts.json", "~no-such-user/hosts.json: No such file"),
     ],
 )
 def test_wrong_entries_of_settings_are_named(entry: str, said: str) -> None:
@@ -96,8 +101,47 @@ def test_devices_of_jaccl_are_read_and_must_reach_all_hosts(tmp_path: Path) -> N
         (None, "rdma_en2"),
         (("rdma_en2", "rdma_en3"), None),
     ]
-    with pytest.raises(ValueError, match=r"host b: rdma = .*: JACCL needs a device to each other host"):
+    said = r"host b: rdma = .*: JACCL needs a device to each other host"
+    with pytest.raises(ValueError, match=said):
         place_ranks(2, hosts[::-1])
+    file.write_text(json.dumps({"backend": "jaccl", "hosts": MESH[::-1]}))
+    with pytest.raises(ValueError, match=said):
+        next(check_hosts([str(file)], None, Settings()))
+
+
+def test_hosts_of_a_model_are_examined_as_it_has_them(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    own = ModelSettings(ranks=3, hosts=("localhost", "a=10.0.0.1"))
+    settings = Settings(models=(str(folder),), model_settings=((folder.name, own),))
+    with pytest.raises(ValueError, match=r"ranks = 3 needs as many hosts, but there are 2 \(localhost, a\)"):
+        next(check_hosts((), str(folder), settings))
+    with pytest.raises(ValueError, match="name hosts"):
+        next(check_hosts((), None, settings))
+
+
+def test_hosts_that_cannot_be_asked_are_told_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")  # so that there is no ssh
+    names = [f"host{number}" for number in range(9)]
+    told = ask_reports([Host(name, ("10.0.0.1",)) for name in names], None, "")
+    assert [*told.items()] == [(name, f"host {name}: ssh: No such file or directory") for name in names]
+
+
+@pytest.mark.parametrize(
+    ("host", "macos", "available", "room"),
+    [
+        (STUDIO, "26.2", None, 40),
+        (STUDIO, "", 990, 40),  # the first model's ranks have not read their weights yet
+        (STUDIO, "", 30, 30),
+        (Host("studio.local", ("10.0.0.2",), memory_bytes=80), "", 1, 20),
+    ],
+)
+def test_a_second_model_gets_what_the_first_leaves(
+    host: Host, macos: str, available: int | None, room: int
+) -> None:
+    account = MemoryAccount()
+    Share(account.host(host.ssh)).charge_weights(60)
+    report = HostReport("n", "s", 100, {}, None, {}, macos, available_bytes=available)
+    assert rooms_of([host], {host.ssh: report}, account) == {host.ssh: room}
 
 
 def test_commands_elsewhere_are_quoted_for_one_shell() -> None:
@@ -133,6 +177,14 @@ def _report(kind: str, thunderbolt: int | None = None, macos: str = "") -> HostR
 )
 def test_the_fastest_transport_of_the_hardware_is_told(one: HostReport, other: HostReport, said: str) -> None:
     assert said in possible_transport(one, STUDIO, other, Host("mini", ("10.0.0.2",)))
+
+
+def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("greenroom.engine.ranks.check_hosts._LINK_SECONDS", 0.1)
+    (silent := tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
+    silent.chmod(0o755)
+    with pytest.raises(ValueError, match=r"no link .* host localhost did not answer in time"):
+        measure_link(THIS_HOST, Host("localhost", ("127.0.0.1",), str(silent)))
 
 
 def test_a_link_is_measured_and_its_cost_told() -> None:

@@ -26,10 +26,12 @@ def far(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecondHost]:
 def test_hosts_are_examined_over_ssh(tmp_path: Path, far: SecondHost, tiny_model: TinyModel) -> None:
     hosts = tmp_path / "hosts.json"
     here, there = {"ssh": "localhost", "ips": [far.here]}, {"ssh": NAME, "ips": [far.there]}
-    hosts.write_text(json.dumps([here, {**there, "memory_bytes": 10**9}]))
-    check = ["hosts", "check", str(hosts)]
-    model = ["--model", str(tiny_model("qwen3"))]
-    done = run_greenroom(*check, *model, PATH=far.path)
+    unused = {"ssh": "nobody.invalid", "ips": ["10.9.9.9"]}
+    hosts.write_text(json.dumps([here, {**there, "memory_bytes": 10**9}, unused]))
+    folder, settings = tiny_model("qwen3"), tmp_path / "settings.toml"
+    settings.write_text(f'[model."{folder.name}"]\nranks = 2\nhosts = ["{hosts}"]\n')
+    model = ["--config", str(settings), "--model", str(folder)]
+    done = run_greenroom("hosts", "check", *model, PATH=far.path)
     assert (done.returncode, done.stderr) == (0, "")
     for told in (
         "reached by ssh",
@@ -40,13 +42,12 @@ def test_hosts_are_examined_over_ssh(tmp_path: Path, far: SecondHost, tiny_model
     ):
         assert told in done.stdout
 
+    check = ["hosts", "check", str(hosts)]
     hosts.write_text(json.dumps([here, {**there, "ips": ["10.9.9.9"], "memory_bytes": 1}]))
     done = run_greenroom(*check, PATH=far.path)
     assert done.returncode == 1
     assert "no interface there has the address 10.9.9.9" in done.stdout
-    hosts.write_text(
-        json.dumps([here, {**there, "python": "/no/python"}, {"ssh": "nobody.invalid", "ips": ["10.9.9.9"]}])
-    )
+    hosts.write_text(json.dumps([here, {**there, "python": "/no/python"}, unused]))
     done = run_greenroom(*check, PATH=far.path)
     assert done.returncode == 1
     assert "/no/python has no Greenroom there" in done.stdout
