@@ -44,7 +44,10 @@ class Routes:
         if isinstance(message, Acquire):
             names = {"route": found.route, "model": model}
             self._log.info("routed", request_id=message.request_id, **names, chosen=decision.text)
-        return attrs.evolve(found, model=model, replaceable=len(decision.order) > 1, chosen=decision.text)
+        # A query whose prompt is refused here then learns that a remote would be asked.
+        is_mixed = isinstance(message, QueryPrompt) and any(map(self._remotes.place, found.candidates))
+        replaceable = is_mixed or len(decision.order) > 1
+        return attrs.evolve(found, model=model, replaceable=replaceable, chosen=decision.text)
 
     def _candidate(self, model: str, now: float) -> Candidate:
         record = self._overview.record_of(ModelKey(model))

@@ -15,7 +15,6 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.model.model import Model
-from greenroom.actors.model.running_requests import records_of
 from greenroom.actors.pool.keep_awake import KeepAwake
 from greenroom.actors.pool.lease_queue import NameFound
 from greenroom.actors.pool.lookups import CatalogLookups, adapter_of, allowed_models
@@ -314,7 +313,7 @@ def _make(
     report: Callable[[ModelReport], None],
 ) -> PooledModel:
     if (place := remotes.place(key.model)) is not None:
-        return RemoteModel(key, state, report, *place, records_of(engines))
+        return RemoteModel(key, state, report, *place, engines)
     return Model(key, engines, workers, report, state=state, slots=slots)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import attrs
+import msgspec
 
 from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.openai_wire import schema_of, tools_of
@@ -24,21 +24,25 @@ _BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xh
 _REASONS: Any = {"max_tokens": "length", "model_context_window_exceeded": "length", "tool_use": "tool_calls"}
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _PASSED_ON = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
+_KNOWN = {*_PASSED_ON, "max_tokens", "thinking_budget", "continue_final_message"}
 
 
 def messages_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
     """Return the call of a chat. Raises ProblemError: 400: the protocol cannot express the request."""
     values = wire.parameters_of(request)
-    if request.choices > 1 or values.get("logprobs"):
-        raise wire.unsupported("More than one answer, or log-probabilities,", remote.api)
+    wire.refuse_others(request, chat, _KNOWN, remote.api)
     most = values.get("max_tokens") or DEFAULT_TOKENS
     turns = _turns(chat, remote)
     body: dict[str, Any] = {"model": model, "max_tokens": most, "stream": True, "messages": turns}
+    thinking = _thinking(chat, values, most, turns)
+    if "max_tokens" in thinking:  # reasoning allows hardly any sampling: the operator's is left out
+        values = dict(request.overrides)
     body |= {there: values[here] for here, there in _PASSED_ON.items() if values.get(here) not in (None, ())}
     if system := "\n\n".join(each.text for each in chat.messages if each.role == "system"):
         body["system"] = system
-    if tools := tools_of(chat):
-        choice = chat.tool_choice
+    choice = chat.tool_choice
+    # Earlier calls need their tools even where none may be called now.
+    if tools := chat.tools if choice.mode == "none" else tools_of(chat):
         named = {"type": "tool", "name": choice.name}
         body["tools"] = [
             {"name": tool.name, "description": tool.description, "input_schema": schema_of(tool)}
@@ -47,7 +51,7 @@ def messages_call(request: InferenceRequest, chat: ChatInput, model: str, remote
         body["tool_choice"] = named if choice.mode == "named" else {"type": _CHOICES[choice.mode]}
         if not chat.parallel_tool_calls and choice.mode != "none":
             body["tool_choice"]["disable_parallel_tool_use"] = True
-    body |= _thinking(chat, values, most)
+    body |= thinking
     if request.response_format is not None:
         if not isinstance(request.response_format, JsonSchemaFormat):
             raise wire.unsupported(f"`{request.response_format.param}`", remote.api)
@@ -55,11 +59,13 @@ def messages_call(request: InferenceRequest, chat: ChatInput, model: str, remote
     return wire.Call("/messages", body, MessageReader())
 
 
-def _thinking(chat: ChatInput, values: dict[str, Any], most: int) -> dict[str, Any]:
+def _thinking(chat: ChatInput, values: dict[str, Any], most: int, turns: list[Any]) -> dict[str, Any]:
     wish, budget = chat.thinking, values.get("thinking_budget")
     if wish.enabled is False or budget == 0:
         return {"thinking": {"type": "disabled"}}
-    if not wish.enabled and budget is None:
+    # Reasoning before a call would have to come back with its signature, which is not kept.
+    has_results = any(block["type"] == "tool_result" for turn in turns[-1:] for block in turn["content"])
+    if has_results or (not wish.enabled and budget is None):
         return {}
     asked = max(LEAST_THINKING, _BUDGETS[wish.effort or "medium"] if budget is None else budget)
     # The answer's limit counts the reasoning, too.
@@ -85,8 +91,8 @@ def _blocks(message: Message, remote: Remote) -> list[dict[str, Any]]:
         return [{"type": "tool_result", "tool_use_id": message.tool_call_id, "content": blocks}]
     for call in message.tool_calls:
         arguments: Any = call.arguments or "{}"
-        with suppress(ValueError):
-            arguments = json.loads(arguments)
+        with suppress(ValueError, RecursionError):
+            arguments = msgspec.json.decode(arguments)  # unlike `json` it takes no `NaN`
         members = arguments if isinstance(arguments, dict) else {"input": arguments}
         blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": members})
     return blocks

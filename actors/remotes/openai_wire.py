@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ from greenroom.schemas.settings.remotes import Remote
 
 _REASONS: dict[str, FinishReason] = {"length": "length", "tool_calls": "tool_calls"}
 _AMOUNTS = {"prompt": ("prompt_tokens", "input_tokens"), "generated": ("completion_tokens", "output_tokens")}
+_RAW_LISTS = ("tokens", "token_logprobs", "top_logprobs")
 _DETAILS = {
     "prompt": {"cached": "cached_tokens", "written": "cache_write_tokens", "images": "image_tokens"},
     "generated": {"reasoning": "reasoning_tokens"},
@@ -200,7 +202,7 @@ def _read(known: wire.Choice, choice: JsonObject) -> Iterator[InferenceEvent]:
             yield from known.begin_call(function, call.get("id"), arguments)
     if (reason := choice.get("finish_reason")) is not None:
         found = _REASONS.get(wire.text_of(reason), "stop")
-        known.reason = "tool_calls" if known.calls and reason == "stop" else found
+        known.reason = "tool_calls" if known.calls and found == "stop" else found
         stop = choice.get("stop_reason")
         known.stop = stop if isinstance(stop, str) else None
 
@@ -217,9 +219,18 @@ def usage_of(usage: JsonObject) -> Usage:
 
 
 def _logprobs(found: Any) -> Iterator[TokenLogprob]:
-    for entry in wire.items_of(wire.members_of(found).get("content")):
+    told = wire.members_of(found)
+    for entry in [*wire.items_of(told.get("content")), *_raw_entries(told)]:
         tops = tuple(_token(top) for top in wire.items_of(entry.get("top_logprobs")))
         yield TokenLogprob(*_token(entry), tops)
+
+
+def _raw_entries(told: JsonObject) -> Iterator[JsonObject]:
+    """Yield the tokens of raw text, which has lists beside each other, as a chat lists them."""
+    tokens, values, tops = (wire.typed(told.get(name), list) for name in _RAW_LISTS)
+    for token, value, top in zip_longest(tokens, values[: len(tokens)], tops[: len(tokens)]):
+        likely = [{"token": each, "logprob": most} for each, most in wire.members_of(top).items()]
+        yield {"token": token, "logprob": value, "top_logprobs": likely}
 
 
 def _token(entry: JsonObject) -> tuple[Token, float]:

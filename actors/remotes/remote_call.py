@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 import attrs
@@ -22,8 +22,9 @@ from greenroom.schemas.events.events import (
     Usage,
 )
 from greenroom.schemas.file_formats import image_format
+from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImagePart, JsonObject
-from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_RAW = 1_000_000
@@ -135,6 +136,20 @@ def parameters_of(request: InferenceRequest) -> dict[str, Any]:
     return {**request.defaults, **request.overrides}
 
 
+def refuse_others(request: InferenceRequest, chat: ChatInput, known: Collection[str], api: str) -> None:
+    """Raise ProblemError (400) for what a client has set beyond the `known`: the protocol lacks it."""
+    neutral: Any = GenerationParameters()
+    names = [name for name, value in request.overrides.items() if value != getattr(neutral, name)]
+    of_chat = {
+        "chat_template_kwargs": chat.template_options,
+        "continue_final_message": chat.continue_final_message,
+        "verbosity": chat.verbosity != "medium",
+    }
+    names += [name for name, is_set in of_chat.items() if is_set]
+    if left_out := [f"`{name}`" for name in names if name not in known]:
+        raise unsupported(", ".join(left_out), api)
+
+
 def number_of(value: Any) -> float | None:
     """Return a finite number of an answer; None for what is none."""
     if not isinstance(value, int | float) or isinstance(value, bool):
@@ -151,7 +166,7 @@ def count_of(value: Any) -> int:
     return max(0, min(int(number_of(value) or 0), MAX_COUNT))
 
 
-def _typed(value: Any, kind: type[T]) -> T:
+def typed(value: Any, kind: type[T]) -> T:
     """Return a value of an answer; an empty one for null. Raises BrokenAnswer: It has another type."""
     if value is None:
         return kind()
@@ -162,16 +177,16 @@ def _typed(value: Any, kind: type[T]) -> T:
 
 def members_of(value: Any, *names: str) -> JsonObject:
     """Return an object of an answer, or the one below these names; it raises as `text_of` does."""
-    found = _typed(value, dict)
+    found = typed(value, dict)
     return members_of(found.get(names[0]), *names[1:]) if names else found
 
 
 def items_of(value: Any) -> list[JsonObject]:
-    return [_typed(each, dict) for each in _typed(value, list)]
+    return [typed(each, dict) for each in typed(value, list)]
 
 
 def text_of(value: Any) -> str:
-    return _typed(value, str)
+    return typed(value, str)
 
 
 def index_of(value: Any, most: int) -> int:

@@ -139,6 +139,7 @@ class RemoteClient:
                 self._client = httpx2.AsyncClient(
                     verify=context,
                     timeout=httpx2.Timeout(None, connect=self._remote.connect_timeout),
+                    limits=httpx2.Limits(max_keepalive_connections=self._remote.slots),
                     # What the environment says of proxies and passwords would send requests elsewhere.
                     trust_env=False,
                     # A cookie would tie together the requests of different clients.
@@ -284,7 +285,7 @@ class EventStream:
 
     def __init__(self, reader: Reader, take: Take) -> None:
         self._reader, self._take = reader, take
-        self._rest = b""
+        self._rest = bytearray()
 
     def feed(self, data: bytes) -> bool:
         """Parse the next bytes of the stream, and return whether the answer is complete.
@@ -295,7 +296,8 @@ class EventStream:
         self._rest += data
         lines: list[bytes] = []
         if _LINE_ENDS.search(data) is not None:
-            *lines, self._rest = _LINE_ENDS.split(self._rest)
+            *lines, rest = _LINE_ENDS.split(bytes(self._rest))
+            self._rest = bytearray(rest)
         for line in lines:
             if line.startswith(b"data:") and not self._reader.finished:
                 content = line[5:].strip()

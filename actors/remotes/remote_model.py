@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -13,27 +12,32 @@ import trio
 from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.model.model import Lifecycle
-from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest
+from greenroom.actors.model.running_requests import Preparation, RequestRecords, RunningRequest, records_of
 from greenroom.actors.remotes import anthropic_wire, media_wire, openai_wire, responses_wire
 from greenroom.actors.remotes.remote_call import Call, as_json, parameters_of, unsupported
 from greenroom.actors.remotes.remote_servers import NO_KEY, RemoteServer
+from greenroom.engine.catalog.operator_texts import system_prompt_of
 from greenroom.schemas.events.events import Admitted, Failed, Finished, InferenceEvent, Timing
 from greenroom.schemas.events.explanation import Explanation
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages import requests as asks
 from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import Message, TextPart
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RawInput, SpeechInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, ProblemError, internal_error, model_crashed
 from greenroom.schemas.protocols import model_protocol as protocol
 from greenroom.schemas.settings.remotes import Remote
+from greenroom.schemas.settings.setting_groups import GenerationDefaults
 
 if TYPE_CHECKING:
+    from greenroom.actors.engines.engines import Engines
     from greenroom.actors.remotes.remote_client import RemoteClient
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a token, for estimates where only the remote can count."""
+_COMMON = ("temperature", "top_p", "max_tokens")
 _CALLS: dict[str, dict[type[Any], Callable[..., Call]]] = {
     "anthropic": {ChatInput: anthropic_wire.messages_call},
     "responses": {ChatInput: responses_wire.response_call},
@@ -54,7 +58,6 @@ class RemoteModel:
 
     Args:
         there: Name of the model in the remote.
-        records: Records of the requests outside of the log.
         report: Callback for reports; must not block.
     """
 
@@ -68,10 +71,11 @@ class RemoteModel:
         report: Callable[[protocol.ModelReport], None],
         server: RemoteServer,
         there: str,
-        records: RequestRecords,
+        engines: Engines,
     ) -> None:
         self.key, self.slots = key, server.remote.slots
-        self._server, self._there, self._records, self._report = server, there, records, report
+        self._server, self._there, self._report = server, there, report
+        self._names, self._records = engines.names, records_of(engines)
         self._lifecycle = Lifecycle(state)
         self._inbox: Inbox[protocol.ModelMessage] = Inbox()
         self.ref: Ref[protocol.ModelMessage] = self._inbox.ref
@@ -130,15 +134,17 @@ class RemoteModel:
         match message:
             case protocol.Prepare(request):
                 nursery.start_soon(self._prepare, request, reply)
-            case protocol.Generate() if reply in self._prepared:  # else its client has left
+            case protocol.Generate() if reply in self._prepared:
                 nursery.start_soon(self._generate, message, reply, *self._prepared.pop(reply))
+            case _:  # prepared by an actor before this one, unless its client has left
+                reply.fail(model_crashed(self.key.model))
 
     async def _prepare(self, request: InferenceRequest, reply: Reply) -> None:
         """Charge the request to its client, and admit it: its remote checks the rest."""
         preparation = Preparation(request, reply)
         self._records.prepare(preparation)
         try:
-            call = await self._call(request)
+            call, admitted = await trio.to_thread.run_sync(self._call, request)
             self._records.charge(preparation, _estimated_tokens(request))
         except ProblemError as error:
             reply.fail(error.problem)
@@ -149,16 +155,27 @@ class RemoteModel:
             return
         self._prepared[reply] = preparation, call
         reply.watch(lambda: self._forget(reply))
-        generates = isinstance(request.input, ChatInput | RawInput)
-        parameters = GenerationParameters(**parameters_of(request)) if generates else None
-        reply.send(Admitted(0, parameters=parameters))
+        reply.send(admitted)
 
-    async def _call(self, request: InferenceRequest) -> Call:
-        make, asked = partial(call_of, request, self._there, self._server.remote), request.input
-        messages = asked.messages if isinstance(asked, ChatInput) else ()
-        has_files = isinstance(asked, SpeechInput) or any(message.media for message in messages)
-        # Files become text, which takes its time.
-        return await trio.to_thread.run_sync(make) if has_files else make()
+    def _call(self, request: InferenceRequest) -> tuple[Call, Admitted]:
+        """Return the call of a request with the operator's defaults, and its admission. It reads files."""
+        settings, name, remote = self._names.settings, self.key.model, self._server.remote
+        asked, prompt, parameters = request.input, None, None
+        if isinstance(asked, ChatInput) and (
+            prompt := asked.operators_prompt(system_prompt_of(name, settings))
+        ):
+            asked = attrs.evolve(asked, messages=(Message("system", (TextPart(prompt),)), *asked.messages))
+        if isinstance(asked, ChatInput | RawInput):
+            names = attrs.fields_dict(GenerationDefaults)
+            # What not every server takes is sent to others only if it is meant for this model.
+            common = names if remote.api == "greenroom" else _COMMON
+            own, applied = settings.of_model(name), settings.applied_to(name)
+            found = {each: getattr(applied if each in common else own, each) for each in names}
+            given = {each: value for each, value in found.items() if value is not None}
+            request = attrs.evolve(request, input=asked, defaults={**given, **request.defaults})
+            parameters = GenerationParameters(**parameters_of(request))
+        admitted = Admitted(0, system_prompt=prompt, parameters=parameters)
+        return call_of(request, self._there, remote), admitted
 
     def _forget(self, reply: Reply) -> None:
         if (left := self._prepared.pop(reply, None)) is not None:
@@ -194,17 +211,23 @@ class RemoteModel:
     async def _ask(self, request: InferenceRequest, call: Call, answer: _Answer) -> None:
         from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
 
-        server, now = self._server, time.monotonic()
+        server, remote = self._server, self._server.remote
+        try:
+            key = await trio.to_thread.run_sync(remote.key)
+        except ValueError as error:
+            server.failures += 1
+            self._log.warning("remote away", remote=server.name, reason=str(error))
+            answer.fail(Problem(503, "remote_refused", f"The remote '{server.name}': {NO_KEY}."))
+            return
+        now = time.monotonic()
         if (refusal := server.refusal(answer, now)) is not None:
             answer.fail(refusal)
             return
         if self._client is None:
-            self._client = RemoteClient(server.name, server.remote, server.record_traffic)
+            self._client = RemoteClient(server.name, remote, server.record_traffic)
         server.requests += 1
         server.running += 1
         try:
-            has_file = server.remote.key_file is not None
-            key = await trio.to_thread.run_sync(server.remote.key) if has_file else server.remote.key()
             headers = {"x-client-request-id": request.id}
             if request.trace is not None:
                 headers |= request.trace.fields
@@ -221,11 +244,6 @@ class RemoteModel:
             else:
                 server.breaker.succeed(answer)  # it is there
             answer.fail(failure.problem)
-        except (OSError, ValueError) as error:  # no key can be read
-            server.failures += 1
-            self._log.warning("remote away", remote=server.name, reason=str(error))
-            why = NO_KEY if isinstance(error, ValueError) else error.strerror
-            answer.fail(Problem(503, "remote_refused", f"The remote '{server.name}': {why}."))
         finally:
             server.running -= 1
             server.breaker.leave(answer)

@@ -25,8 +25,7 @@ _THOUGHTS = tuple(f"response.reasoning{kind}.delta" for kind in ("", "_text", "_
 def response_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
     """Return the call of a chat. Raises ProblemError: 400: the protocol cannot express the request."""
     values = wire.parameters_of(request)
-    if request.choices > 1 or values.get("stop") or values.get("logprobs"):
-        raise wire.unsupported("More than one answer, stop strings or log-probabilities", remote.api)
+    wire.refuse_others(request, chat, {*_PASSED_ON, "verbosity"}, remote.api)
     items = [item for message in chat.messages for item in _items(message)]
     body: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
     passed = {name: values[name] for name in _PASSED_ON if values.get(name) is not None}
@@ -41,15 +40,18 @@ def response_call(request: InferenceRequest, chat: ChatInput, model: str, remote
         body["reasoning"] = {"effort": "none"}
     elif chat.thinking.effort is not None:
         body["reasoning"] = {"effort": chat.thinking.effort, "summary": "auto"}
+    text: dict[str, Any] = {} if chat.verbosity == "medium" else {"verbosity": chat.verbosity}
     match request.response_format:
         case None:
             pass
         case JsonObjectFormat():
-            body["text"] = {"format": {"type": "json_object"}}
+            text["format"] = {"type": "json_object"}
         case JsonSchemaFormat() as wanted:
-            body["text"] = {"format": {"type": "json_schema", **named_schema(wanted)}}
+            text["format"] = {"type": "json_schema", **named_schema(wanted)}
         case other:
             raise wire.unsupported(f"`{other.param}`", remote.api)
+    if text:
+        body["text"] = text
     return wire.Call("/responses", body, ResponseReader())
 
 

@@ -237,9 +237,7 @@ class SystemMessages:
 
     def default_of(self, chat: ChatInput) -> str | None:
         """Return the operator's prompt for a conversation, empty for none; None if it has its own."""
-        if any(message.role == "system" and not message.is_note for message in chat.messages):
-            return None
-        return self._default if chat.system_prompt is None else chat.system_prompt
+        return chat.operators_prompt(self._default)
 
     def complete(self, chat: ChatInput) -> ChatInput:
         """Return the conversation with the default system prompt and the instructions for verbosity."""

@@ -55,6 +55,12 @@ class ChatInput:
     prediction: str = attrs.field(default="", repr=False)
     system_prompt: str | None = attrs.field(default=None, repr=False)
 
+    def operators_prompt(self, default: str) -> str | None:
+        """Return the operator's prompt before the messages, empty for none; None if they have their own."""
+        if any(message.role == "system" and not message.is_note for message in self.messages):
+            return None
+        return default if self.system_prompt is None else self.system_prompt
+
 
 @attrs.frozen
 class RawInput:

@@ -64,7 +64,8 @@ class PromptContents:
 class Generate:
     """Generate the answer of a request, under a lease. Reply: events up to the last Finished, or Failed.
 
-    The request need not be prepared, since the model may have been unloaded or restarted in the meantime.
+    The request need not be prepared, since the model may have been unloaded or restarted in the meantime;
+    one elsewhere fails it as after a crash.
     Closing the reply cancels the request at the next step.
 
     Args:

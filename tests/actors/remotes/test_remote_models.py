@@ -18,10 +18,11 @@ import structlog
 import trio
 
 from greenroom.actors.core.ref import ask_actor
+from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
 from greenroom.actors.remotes.breaker import FAILURES
-from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient, _retry_after
-from greenroom.actors.remotes.remote_model import call_of
+from greenroom.actors.remotes.remote_client import CallFailure, EventStream, RemoteClient, _retry_after
+from greenroom.actors.remotes.remote_model import RemoteModel, call_of
 from greenroom.actors.remotes.remote_servers import MAX_MODELS, read_list
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.prompt_queries import render_prompt
@@ -37,11 +38,29 @@ from greenroom.schemas.events.events import (
     Usage,
 )
 from greenroom.schemas.events.result_events import Vector
-from greenroom.schemas.messages.requests import EmbeddingInput, ScoreInput, TraceContext
+from greenroom.schemas.messages.messages import (
+    Message,
+    ReasoningSettings,
+    TextPart,
+    Tool,
+    ToolCall,
+    ToolChoice,
+)
+from greenroom.schemas.messages.requests import (
+    ChatInput,
+    EmbeddingInput,
+    RawInput,
+    ScoreInput,
+    TraceContext,
+    TranscriptionInput,
+)
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.problems import Problem, ProblemError
+from greenroom.schemas.protocols.model_protocol import Generate, RenderPrompt, Stop
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.settings.remotes import Remote, Route
-from greenroom.schemas.settings.settings import Settings
+from greenroom.schemas.settings.settings import ModelSettings, Settings
 from greenroom.tests.support.actors.actor_systems import chat, eventually
 from greenroom.tests.support.servers.far_servers import (
     BEGUN,
@@ -289,6 +308,203 @@ async def test_odd_values_are_read_as_far_as_they_mean_something(name: str) -> N
         assert told(await events_of(each.system, "far/big"))[1] == "a?b"
 
 
+RAW_LISTS = {
+    "tokens": ["a", "?b"],
+    "token_logprobs": [-0.5, None],
+    "top_logprobs": [{"a": -0.5, "c": -2.0}, None],
+    "text_offset": [0, 1],
+}
+
+
+async def test_log_probabilities_of_raw_text_are_read_from_their_lists() -> None:
+    choice = {"index": 0, "text": "a?b", "logprobs": RAW_LISTS, "finish_reason": "stop"}
+    async with house(Script((chunk(choices=[choice]), b"data: [DONE]\n\n"))) as each:
+        asked = {"input": RawInput("Hi"), "overrides": {"logprobs": True, "top_logprobs": 2}}
+        events = await events_of(each.system, "far/big", **asked)
+        assert each.far.posts[0].json["logprobs"] == 2
+        [text] = [event for event in events if isinstance(event, TextDelta)]
+        found = [
+            (one.token.text, one.logprob, [(top.text, value) for top, value in one.top])
+            for one in text.logprobs
+        ]
+        assert found == [("a", -0.5, [("a", -0.5), ("c", -2.0)]), ("?b", -9999.0, [])]
+
+
+@pytest.mark.parametrize("reason", ["function_call", "STOP", "tool_use", "tool_calls"])
+async def test_an_answer_with_calls_ends_with_calls_by_whatever_name(reason: str) -> None:
+    call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": "{}"}}
+    pieces = chunk({"tool_calls": [call]}), chunk(reason=reason), b"data: [DONE]\n\n"
+    async with house(Script(pieces)) as each:
+        end = (await events_of(each.system, "far/big"))[-1]
+        assert isinstance(end, Finished)
+        assert end.reason == "tool_calls"
+
+
+@pytest.mark.parametrize("api", STREAMS)
+def test_a_stream_may_come_in_single_bytes(api: str) -> None:
+    events: list[InferenceEvent] = []
+    call = call_of(chat("far/big"), "big", Remote("http://far", api))  # type: ignore[arg-type]
+    stream = EventStream(call.reader, events.append)
+    whole_stream = b"".join(STREAMS[api]).replace(b"\n", b"\r\n")
+    complete = [stream.feed(bytes([each])) for each in whole_stream]
+    assert complete[-1]
+    assert told(events)[:2] == ("hm", "Hello")
+
+
+LOOK = Tool("look", "", {})
+CALLED = Message("assistant", tool_calls=(ToolCall("c", "look", '{"n": NaN}'),))
+DEEP = Message("assistant", tool_calls=(ToolCall("c", "look", '{"a":' + "[" * 5_000),))
+RESULT = Message("tool", (TextPart("3"),), tool_call_id="c")
+THINKS = ReasoningSettings(enabled=True)
+EXPRESSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "reasoning": ("anthropic", {"thinking": THINKS}, {}, {"thinking.type": "enabled", "temperature": None}),
+    "reasoning after a call": (
+        "anthropic",
+        {"thinking": THINKS, "messages": (CALLED, RESULT)},
+        {},
+        {"thinking": None, "max_tokens": 8_192, "temperature": 0.5},
+    ),
+    "no further calls": (
+        "anthropic",
+        {"tools": (LOOK,), "tool_choice": ToolChoice("none"), "messages": (CALLED, RESULT)},
+        {},
+        {"tool_choice.type": "none", "tools.0.name": "look"},
+    ),
+    "arguments that are no JSON": (
+        "anthropic",
+        {"messages": (CALLED, RESULT)},
+        {},
+        {"messages.0.content.0.input.input": '{"n": NaN}'},
+    ),
+    "arguments without an end": (
+        "anthropic",
+        {"messages": (DEEP, RESULT)},
+        {},
+        {"messages.0.content.0.input.input": '{"a":' + "[" * 5_000},
+    ),
+    "verbosity": ("responses", {"verbosity": "low"}, {}, {"text.verbosity": "low"}),
+    "what has no effect": (
+        "responses",
+        {},
+        {"seed": None, "presence_penalty": 0.0, "min_p": 0.0, "n": 1, "logprobs": False},
+        {"presence_penalty": 0.0, "min_p": None, "temperature": 0.5},
+    ),
+}
+
+
+def at(body: Any, path: str) -> Any:
+    for name in path.split("."):
+        body = body[int(name)] if isinstance(body, list) else (body or {}).get(name)
+    return body
+
+
+@pytest.mark.parametrize("name", EXPRESSED)
+def test_a_protocol_is_asked_in_its_own_words(name: str) -> None:
+    api, changes, overrides, wanted = EXPRESSED[name]
+    asked = chat("far/big")
+    asked = attrs.evolve(
+        asked,
+        input=attrs.evolve(asked.input, **changes),
+        overrides=overrides,
+        defaults={"temperature": 0.5, "min_p": 0.1},  # the operator's
+    )
+    body = call_of(asked, "big", Remote("http://far", api)).body  # type: ignore[arg-type]
+    assert {path: at(body, path) for path in wanted} == wanted
+
+
+LACKING: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "anthropic": (
+        {"seed": 1, "presence_penalty": 0.5, "logprobs": True, "n": 2, "temperature": 0.1},
+        {"verbosity": "low", "template_options": {"x": 1}},
+        "`seed`, `presence_penalty`, `logprobs`, `n`, `chat_template_kwargs`, `verbosity` cannot",
+    ),
+    "responses": (
+        {"stop": ("x",), "top_k": 4, "thinking_budget": 9, "max_tokens": 5},
+        {"verbosity": "low", "continue_final_message": True},
+        "`stop`, `top_k`, `thinking_budget`, `continue_final_message` cannot",
+    ),
+}
+
+
+@pytest.mark.parametrize("api", LACKING)
+def test_what_a_protocol_lacks_is_named(api: Any) -> None:
+    overrides, changes, named = LACKING[api]
+    asked = chat("far/big")
+    asked = attrs.evolve(asked, input=attrs.evolve(asked.input, **changes), overrides=overrides)
+    with pytest.raises(ProblemError) as refused:
+        call_of(asked, "big", Remote("http://far", api))
+    assert refused.value.problem.code == "remote_unsupported"
+    assert refused.value.problem.detail.startswith(named)
+
+
+ASIDE = Message("system", (TextPart("a note"),), is_note=True)
+OWN = Message("system", (TextPart("my own"),))
+STARTS: dict[str, tuple[tuple[Message, ...], str | None, list[str], str | None]] = {
+    "no system message": ((), None, ["of this model"], "of this model"),
+    "one of the server": ((ASIDE,), None, ["of this model", "a note"], "of this model"),
+    "one of the client": ((OWN,), None, ["my own"], None),
+    "a stored conversation": ((), "of old", ["of old"], "of old"),
+    "a stored conversation that had none": ((), "", [], ""),
+}
+
+
+async def test_the_operators_prompt_and_defaults_go_along(tmp_path: Path) -> None:
+    common, own = tmp_path / "common", tmp_path / "own"
+    common.write_text("of all")
+    own.write_text("of this model\n")
+    tables = (("far/big", ModelSettings(system_prompt=str(own), min_p=0.25)),)
+    settings = {"system_prompt": str(common), "top_p": 0.5, "top_k": 7, "model_settings": tables}
+    async with house(Script(STREAMS["openai"]), **settings) as each:
+        for name, (before, of_old, sent, kept) in STARTS.items():
+            asked = chat("far/big")
+            assert isinstance(asked.input, ChatInput)
+            changed = attrs.evolve(
+                asked.input, messages=(*before, *asked.input.messages), system_prompt=of_old
+            )
+            with Generation(each.system.pool, attrs.evolve(asked, input=changed)) as generation:
+                events = [event async for event in generation]
+            [admitted] = [event for event in events if isinstance(event, Admitted)]
+            body = each.far.posts[-1].json
+            assert [said["content"] for said in body["messages"][:-1]] == sent, name
+            assert admitted.system_prompt == kept, name
+            # What not every server takes is sent where it is meant for this model.
+            assert (body["top_p"], body["min_p"], body.get("top_k"), body["max_tokens"]) == (
+                0.5,
+                0.25,
+                None,
+                8,
+            )
+        own.unlink()
+        assert problem_of(await events_of(each.system, "far/big")).code == "load_failed"
+
+
+@pytest.mark.parametrize("message", [RenderPrompt, Generate])
+async def test_what_was_not_prepared_is_answered(message: Any) -> None:
+    async with house(Script(STREAMS["openai"])) as each, trio.open_nursery() as nursery:
+        engines, server = each.system._engines, each.system.remotes.servers["far"]
+        reports: list[Any] = []
+        key = ModelKey("far/big")
+        model = RemoteModel(key, ModelState.IDLE, reports.append, server, "big", engines)
+        nursery.start_soon(model.run)
+        replies: ReplyStream[Any] = ReplyStream()
+        with replies, trio.fail_after(300):
+            await model.ref.stream(message(chat("far/big")), replies)
+            assert problem_of([await replies.receive()]).code == "model_crashed"
+        model.send(Stop())
+
+
+async def test_a_prompt_that_only_a_remote_could_take_is_one_of_a_remote(tiny_model: Any) -> None:
+    """Its length is then unknown, rather than too large."""
+    routes = (("smart", Route(("qwen3", "far/big"))),)
+    tables = (("qwen3", ModelSettings(max_context=16)),)
+    here = {"models": (str(tiny_model("qwen3")),), "model_settings": tables}
+    async with house(Script(STREAMS["openai"]), routes=routes, **here) as each:
+        for name, code in (("smart", "remote_prompt"), ("qwen3", "context_length_exceeded")):
+            with pytest.raises(ProblemError) as refused:
+                await render_prompt(each.system.pool, chat(name, prompt="word " * 100))
+            assert refused.value.problem.code == code
+
+
 VECTOR = {"data": [{"index": 0, "embedding": [0.5, 1.0]}]}
 SCORE = {"results": [{"index": 0, "relevance_score": 0.5}]}
 EMBEDDED, SCORED = EmbeddingInput(("rain",)), ScoreInput((("rain", "snow"),))
@@ -313,6 +529,12 @@ async def test_no_answer_without_an_end_keeps_its_client_waiting(name: str) -> N
         with trio.fail_after(300):
             assert problem_of(await events_of(each.system, "far/big", **asked)).code == "remote_failed"
             await eventually(lambda: _is_free(each.system))
+
+
+async def test_only_a_key_that_cannot_be_read_is_one(tmp_path: Path) -> None:
+    async with house(Script()) as each:
+        gone = TranscriptionInput(str(tmp_path / "gone.wav"))
+        assert problem_of(await events_of(each.system, "far/big", input=gone)).code == "internal_error"
 
 
 async def test_only_the_log_tells_where_a_key_is_that_cannot_be_read(tmp_path: Path) -> None:
