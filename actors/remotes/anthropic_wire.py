@@ -20,7 +20,7 @@ from greenroom.schemas.settings.remotes import Remote
 DEFAULT_TOKENS = 8_192
 """Length limit of an answer where a request sets none, which this protocol does not allow."""
 LEAST_THINKING = 1_024
-_BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768}
+BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768}
 _REASONS: Any = {"max_tokens": "length", "model_context_window_exceeded": "length", "tool_use": "tool_calls"}
 _CHOICES = {"auto": "auto", "required": "any", "none": "none"}
 _PASSED_ON = {"temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "stop": "stop_sequences"}
@@ -67,7 +67,7 @@ def _thinking(chat: ChatInput, values: dict[str, Any], most: int, turns: list[An
     has_results = any(block["type"] == "tool_result" for turn in turns[-1:] for block in turn["content"])
     if has_results or (not wish.enabled and budget is None):
         return {}
-    asked = max(LEAST_THINKING, _BUDGETS[wish.effort or "medium"] if budget is None else budget)
+    asked = max(LEAST_THINKING, BUDGETS[wish.effort or "medium"] if budget is None else budget)
     # The answer's limit counts the reasoning, too.
     return {"thinking": {"type": "enabled", "budget_tokens": asked}, "max_tokens": most + asked}
 

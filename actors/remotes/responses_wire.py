@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from greenroom.actors.remotes import remote_call as wire
+from greenroom.actors.remotes.anthropic_wire import BUDGETS
 from greenroom.actors.remotes.openai_wire import function_of, named_schema, tools_of, usage_of
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.messages import messages as said
@@ -25,7 +26,7 @@ _THOUGHTS = tuple(f"response.reasoning{kind}.delta" for kind in ("", "_text", "_
 def response_call(request: InferenceRequest, chat: ChatInput, model: str, remote: Remote) -> wire.Call:
     """Return the call of a chat. Raises ProblemError: 400: the protocol cannot express the request."""
     values = wire.parameters_of(request)
-    wire.refuse_others(request, chat, {*_PASSED_ON, "verbosity"}, remote.api)
+    wire.refuse_others(request, chat, {*_PASSED_ON, "verbosity", "thinking_budget"}, remote.api)
     items = [item for message in chat.messages for item in _items(message)]
     body: dict[str, Any] = {"model": model, "input": items, "stream": True, "store": False}
     passed = {name: values[name] for name in _PASSED_ON if values.get(name) is not None}
@@ -36,10 +37,13 @@ def response_call(request: InferenceRequest, chat: ChatInput, model: str, remote
         body["tools"] = [{"type": "function", "strict": False, **function_of(tool)} for tool in tools]
         body["tool_choice"] = named if choice.mode == "named" else choice.mode
         body["parallel_tool_calls"] = chat.parallel_tool_calls
+    effort, budget = chat.thinking.effort, values.get("thinking_budget")
+    if effort is None and budget is not None:
+        effort = "low" if budget <= BUDGETS["low"] else "medium" if budget <= BUDGETS["medium"] else "high"
     if chat.thinking.enabled is False:
         body["reasoning"] = {"effort": "none"}
-    elif chat.thinking.effort is not None:
-        body["reasoning"] = {"effort": chat.thinking.effort, "summary": "auto"}
+    elif effort is not None:
+        body["reasoning"] = {"effort": effort, "summary": "auto"}
     text: dict[str, Any] = {} if chat.verbosity == "medium" else {"verbosity": chat.verbosity}
     match request.response_format:
         case None:

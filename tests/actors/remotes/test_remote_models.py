@@ -382,6 +382,7 @@ EXPRESSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]]
         {},
         {"messages.0.content.0.input.input": '{"a":' + "[" * 5_000},
     ),
+    "a budget of reasoning": ("responses", {}, {"thinking_budget": 4_096}, {"reasoning.effort": "medium"}),
     "verbosity": ("responses", {"verbosity": "low"}, {}, {"text.verbosity": "low"}),
     "what has no effect": (
         "responses",
@@ -419,9 +420,9 @@ LACKING: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
         "`seed`, `presence_penalty`, `logprobs`, `n`, `chat_template_kwargs`, `verbosity` cannot",
     ),
     "responses": (
-        {"stop": ("x",), "top_k": 4, "thinking_budget": 9, "max_tokens": 5},
+        {"stop": ("x",), "top_k": 4, "max_tokens": 5},
         {"verbosity": "low", "continue_final_message": True},
-        "`stop`, `top_k`, `thinking_budget`, `continue_final_message` cannot",
+        "`stop`, `top_k`, `continue_final_message` cannot",
     ),
 }
 
