@@ -21,7 +21,7 @@ from greenroom.http.answering.request_parameters import (
     parse_metadata,
 )
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
+from greenroom.http.responses.history_reader import HistoryReader, locked_conversation
 from greenroom.http.responses.item_bodies import check_included, item_document, item_page
 from greenroom.http.responses.stored_answer import query_boolean
 from greenroom.schemas.problems import invalid
@@ -131,12 +131,12 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
         owner = request_owner()
         await ask_store(refs.store, lambda tables: tables.conversations.find(conversation_id, owner))
         items = await histories.stored_form(wire.items, owner, request_client())
-        await lock_conversation(refs.responses, conversation_id, owner)
-        await ask_store(
-            refs.store,
-            lambda tables: tables.conversations.add_items(conversation_id, owner, items),
-            writes=True,
-        )
+        async with locked_conversation(refs.responses, conversation_id, owner):
+            await ask_store(
+                refs.store,
+                lambda tables: tables.conversations.add_items(conversation_id, owner, items),
+                writes=True,
+            )
         return await item_page(answers, ItemPage(items, has_more=False), included)
 
     @routes.get(path)
@@ -166,12 +166,12 @@ def conversation_item_routes(services: RouteServices, histories: HistoryReader) 
     @described("Delete an item of a conversation", problems=STORED)
     async def delete_item(conversation_id: str, item_id: str) -> Response:
         owner = request_owner()
-        await lock_conversation(refs.responses, conversation_id, owner)
-        changed = await ask_store(
-            refs.store,
-            lambda tables: tables.conversations.remove_item(conversation_id, owner, item_id),
-            writes=True,
-        )
+        async with locked_conversation(refs.responses, conversation_id, owner):
+            changed = await ask_store(
+                refs.store,
+                lambda tables: tables.conversations.remove_item(conversation_id, owner, item_id),
+                writes=True,
+            )
         return json_response(_conversation(changed))
 
     return routes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
-from contextlib import closing
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
+from contextlib import asynccontextmanager, closing
 from uuid import uuid4
 
 import trio
@@ -14,7 +14,6 @@ from greenroom.actors.core.ref import Ref, ask_actor
 from greenroom.actors.responses.event_log import ConversationLock
 from greenroom.actors.store.problems import not_found, previous_not_found
 from greenroom.actors.store.tables import StoreMessage, ask_store
-from greenroom.http.answering.current_request import request_resources
 from greenroom.http.guard.byte_account import ClientLanes
 from greenroom.http.responses.compaction import Compaction, ContentCipher, ServerCipher
 from greenroom.http.responses.conversation import Conversation
@@ -243,11 +242,16 @@ def expand_compactions(
     return tuple(expanded)
 
 
-async def lock_conversation(
-    responses: Ref[ResponsesMessage], conversation: str, owner: str
-) -> ConversationLock:
-    """Lock a conversation; the lock is released with the request unless a run takes it over. Raises
-    ProblemError: 409 if another turn holds the lock.
+@asynccontextmanager
+async def locked_conversation(
+    responses: Ref[ResponsesMessage], conversation: str | None, owner: str
+) -> AsyncIterator[ConversationLock | None]:
+    """Lock a conversation within a block, or until the end of a run that takes the lock over; None without a
+    conversation. Whoever is answered may go on with it at once. Raises ProblemError: 409 if another turn
+    holds the lock.
     """
-    lock = await ask_actor(responses, LockConversation(owner, conversation), ConversationLock)
-    return request_resources().enter_context(closing(lock))
+    if not conversation:
+        yield None
+        return
+    with closing(await ask_actor(responses, LockConversation(owner, conversation), ConversationLock)) as lock:
+        yield lock

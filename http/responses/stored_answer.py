@@ -11,7 +11,7 @@ from quart import Response
 from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ref import ask_actor
-from greenroom.actors.responses.event_log import Subscribed, Subscription
+from greenroom.actors.responses.event_log import ConversationLock, Subscribed, Subscription
 from greenroom.http.answering.collecting import ChoiceCollector, CollectedChoice
 from greenroom.http.answering.current_request import (
     request_client,
@@ -24,7 +24,7 @@ from greenroom.http.answering.http_responses import stored_json_response, stream
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.guard.byte_account import AnswerAccount
-from greenroom.http.responses.history_reader import HistoryReader, lock_conversation
+from greenroom.http.responses.history_reader import HistoryReader, locked_conversation
 from greenroom.http.responses.item_bodies import check_included, encrypt_reasoning
 from greenroom.http.responses.mcp_tools import check_before_calls, response_loop
 from greenroom.http.responses.request_parser import ParsedResponseRequest
@@ -51,8 +51,11 @@ async def answer_stored(
     """Generate and store a response, and return it: complete, as a stream, or in its initial state. Raises
     ProblemError: the request is rejected, or failed before its status was sent.
     """
-    start = await _prepare(services, histories, request, stream=stream)
-    subscribed = await ask_actor(services.refs.responses, start, Subscribed)
+    responses = services.refs.responses
+    # Locked before its history is read.
+    async with locked_conversation(responses, request.conversation, request_owner()) as lock:
+        start = await _prepare(services, histories, request, lock, stream=stream)
+        subscribed = await ask_actor(responses, start, Subscribed)
     subscription = subscribed.subscription
     request_resources().enter_context(closing(subscription))
     if stream:
@@ -80,12 +83,14 @@ async def stored_response(answers: AnswerAccount, response: StoredResponse) -> R
 
 
 async def _prepare(
-    services: RouteServices, histories: HistoryReader, request: ParsedResponseRequest, *, stream: bool
+    services: RouteServices,
+    histories: HistoryReader,
+    request: ParsedResponseRequest,
+    lock: ConversationLock | None,
+    *,
+    stream: bool,
 ) -> StartRun:
-    """Return the run to start. A conversation is locked before its history is read."""
-    owner, lock = request_owner(), None
-    if request.conversation:
-        lock = await lock_conversation(services.refs.responses, request.conversation, owner)
+    owner = request_owner()
     complete = await histories.complete(request, owner, request_client())
     writer = ResponseWriter(
         request.formatter.echo,

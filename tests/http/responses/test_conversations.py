@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,7 @@ from greenroom.schemas.stored import StoredConversation, StoredItem
 from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.engines.watched_engines import WatchedEngines
-from greenroom.tests.support.servers.http_servers import Served, fetch, serving
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 Call = Callable[[str, Any], Any]
 HI: Any = {"role": "user", "content": "Hi"}
@@ -154,6 +155,16 @@ async def test_items_are_neither_added_nor_deleted_while_a_turn_is_generated(set
         for change in changes:
             await ask(served, change)
         assert item.id not in [left.id for left in await listed(served, made.id)]
+
+
+async def test_whoever_is_answered_may_change_a_conversation_again_at_once(settings: Settings) -> None:
+    async with serving(settings) as served:
+        made = await created(served, items=[HI])
+        path, body = f"/v1/conversations/{made.id}/items", {"items": [HELLO]}
+        async with connected(served.server) as one, connected(served.server) as other:
+            for client in (one, other) * 20:
+                await client.request("POST", path, json.dumps(body).encode())
+                assert (await client.receive_response()).status == 200
 
 
 async def test_a_thought_is_listed_with_what_gives_it_back_where_that_is_wanted(settings: Settings) -> None:

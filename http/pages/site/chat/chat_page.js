@@ -68,14 +68,17 @@ function Chat({ records, path }) {
   };
   for (const talk of talks) {
     talk.changed = changed;
-    // Before the question is asked, and after its answer.
-    talk.keep = () => keep(async () => {
-      const isNew = !talk.id;
-      await records.save(talk);
-      if (talk === onScreen[0]) forgetSent(talk);
-      if (rival && onScreen.includes(rival)) await link(records, main, rival);
-      return isNew;
-    });
+    // Before the question is asked, and after its answer; one after the other, for each locks the conversation.
+    talk.keep = () => {
+      talk.kept = talk.kept.then(() => keep(async () => {
+        const isNew = !talk.id;
+        await records.save(talk);
+        if (talk === onScreen[0]) forgetSent(talk);
+        if (rival && onScreen.includes(rival)) await link(records, main, rival);
+        return isNew;
+      }));
+      return talk.kept;
+    };
     talk.turnEnded = () => {
       lookAgain();
       return talk.keep();

@@ -26,6 +26,7 @@ export class Conversation {
     this.isLeft = false;
     this.changed = () => {};
     this.keep = async () => {}; // stores what is new
+    this.kept = Promise.resolve(); // once what was new is stored
     this.turnEnded = async () => {};
   }
 
