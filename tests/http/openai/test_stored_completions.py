@@ -20,6 +20,7 @@ from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import USER, ask, body, stream_of, streamed_text
 from greenroom.tests.support.clients.web_socket_clients import until_closed
 from greenroom.tests.support.engines.watched_engines import WatchedEngines
+from greenroom.tests.support.servers.bounded_waits import wait_until
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
@@ -178,6 +179,7 @@ async def test_an_answer_that_was_left_is_not_stored(settings: Settings) -> None
         def leave(client: openai.OpenAI) -> None:
             with client.chat.completions.create(**body(store=True, stream=True)) as stream:
                 next(iter(stream))
+                wait_until(lambda: engines.stand)
 
         await ask(served, leave)
         engine = await engines.standing()

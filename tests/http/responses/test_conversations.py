@@ -135,7 +135,7 @@ async def test_items_are_added_listed_read_and_deleted(settings: Settings) -> No
 
 
 async def test_items_are_neither_added_nor_deleted_while_a_turn_is_generated(settings: Settings) -> None:
-    turn: Any = {"model": "qwen3", "input": "Hi", "background": True}
+    turn: Any = {"model": "qwen3", "input": "Hi", "background": True, "temperature": 0}
     engines = WatchedEngines(settings, stops=True)
     async with serving(settings, engines=engines) as served:
         made = await created(served, items=[HI])

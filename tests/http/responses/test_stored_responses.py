@@ -21,6 +21,7 @@ from greenroom.schemas.stored import StoredResponse
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.clients.openai_clients import ask, ask_together
 from greenroom.tests.support.engines.watched_engines import WatchedEngines
+from greenroom.tests.support.servers.bounded_waits import wait_until
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 
@@ -275,6 +276,7 @@ async def test_a_client_that_leaves_finds_what_was_written(settings: Settings) -
                     if event.type == "response.created":
                         ident = event.response.id
                     if event.type == "response.output_text.delta":
+                        wait_until(lambda: engines.stand)
                         return ident, event.delta
             raise AssertionError("no text")
 
