@@ -236,7 +236,7 @@ class SystemMessages:
         self._default = default
 
     def default_of(self, chat: ChatInput) -> str | None:
-        """Return the operator's prompt for a conversation, empty for none; None if it has its own."""
+        """Return the system prompt that the operator adds, maybe empty; None if the conversation has one."""
         return chat.operators_prompt(self._default)
 
     def complete(self, chat: ChatInput) -> ChatInput:

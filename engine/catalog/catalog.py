@@ -308,7 +308,7 @@ class Names:
 
 
 def find_conflict(models: Iterable[tuple[str, str]], aliases: Aliases, profiles: Iterable[str]) -> str | None:
-    """Return a sentence about two things of one name, without its full stop; None if there are none.
+    """Return a sentence, without its full stop, that tells which two things share a name; None if none do.
 
     A name with `:latest` is the same as one without.
     """

@@ -60,8 +60,8 @@ def file_identity(path: Path) -> str:
 
 
 def check_agreement(first: Agreement, own: Agreement, host: str) -> None:
-    """Compare all values of `own`, a host's, with those of rank 0. Raises ValueError: one sentence that names
-    the host and all differences.
+    """Compare the plan, versions and files of a host, `own`, with those of rank 0. Raises ValueError: one
+    sentence that names the host and all differences.
     """
     differ = [
         f"{name} is {found} there and {first.get(name, 'missing')} on rank 0"

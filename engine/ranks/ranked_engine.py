@@ -214,7 +214,7 @@ class RankGroup:
         return found
 
     def begin_work(self) -> None:
-        """Count the time without progress from now on."""
+        """Start the clock of each rank anew, by which one without progress is lost."""
         for child in self.children:
             child.progressed = time.monotonic()
 

@@ -181,7 +181,7 @@ class MemoryAccount:
         return self.held.drop(self._held_excess())
 
     def _held_excess(self) -> int:
-        """Return the bytes of held memory for which the charges leave no room; <= 0 if there is room."""
+        """Return the bytes of held memory to drop, so that the rest fits beside the charges; <= 0: none."""
         caches = sum(share.running + share.cached for share in self._shares) + self.held.nbytes
         excess = 0 if self.kv_limit is None else caches - self.kv_limit
         if self.present_limit is None:

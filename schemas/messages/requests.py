@@ -459,7 +459,7 @@ class ReasoningConstraint:
 
 @attrs.frozen
 class Constraint:
-    """All output constraints of a request.
+    """Constraints on a request's answer: the format of its text, its tool calls and its reasoning.
 
     Args:
         response_format: Required format of the visible answer.
