@@ -96,6 +96,7 @@ class TokenNames:
         self._tokens: dict[int, Token] = {}
         self._special = {ident for ident, token in wrapped.added_tokens_decoder.items() if is_special(token)}
         self._read = _reader_of(wrapped)
+        self._size = len(wrapped)  # each count goes through all added tokens: 0.5 ms for Gemma
 
     def look_up(self, ident: int) -> Token:
         """Return the token with this id; an id without a name, which pads the vocabulary, has no text."""
@@ -106,7 +107,7 @@ class TokenNames:
         return token
 
     def _bytes(self, ident: int) -> bytes:
-        name = self._wrapped.convert_ids_to_tokens(ident) if ident < len(self._wrapped) else None
+        name = self._wrapped.convert_ids_to_tokens(ident) if ident < self._size else None
         if not name:
             return b""
         read = None if ident in self._special else self._read(str(name))
