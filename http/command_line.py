@@ -204,7 +204,7 @@ class EngineModels:
     def check_hosts(
         self, named: Sequence[str], model: str | None, settings: Settings
     ) -> Iterator[tuple[str, str, bool]]:
-        from greenroom.engine.ranks.check_hosts import check_hosts
+        from greenroom.engine.ranks.survey import check_hosts
 
         return check_hosts(named, model, settings)
 

@@ -183,14 +183,10 @@ class ModelList:
                 with named_failures(folder, model):
                     check_weight_files(folder, checked=False)
             size = load_size(folder, record, settings, draft_folder(settings), checked=False)
-            if settings.hosts and (ranks := settings.of_model(model).ranks or 1) > 1:
+            if settings.hosts:
                 from greenroom.engine.ranks.placement import size_here
-                from greenroom.schemas.settings.hosts import place_ranks, read_hosts
 
-                hosts = place_ranks(ranks, read_hosts(settings.hosts))
-                size = size_here(
-                    folder, record, settings, hosts, size, self._limits()[0] or size.total, model
-                )
+                size = size_here(folder, record, settings, size, self._limits()[0] or size.total, model)
         except (OSError, ValueError):
             return LoadSize(0)
         return with_measured_working(size, self._residences.working_bytes(model, folder, settings))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,8 @@ def load_size(
     return size + attrs.evolve(draft, working=0)
 
 
-_NUMBERED_LAYER = re.compile(r"(?:^|\.)(?:layers|blocks|h)\.(\d+)\.")
+_NUMBERED_LAYER = re.compile(r"[:.](?:layers|blocks|h)\.(\d+)\.")
+_EMBEDDINGS = re.compile(r"embed_tokens\.|embeddings\.")
 
 
 @attrs.frozen
@@ -152,26 +154,23 @@ def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> Pa
     config = read_optional(folder / "config.json")
     tensors = dict(_tensors(folder, "text", checked=False))
     settings = attrs.evolve(settings, dtype=_weight_type(record, tensors, settings))
-    parts: dict[int, dict[str, StoredTensor]] = {}
-    embeddings, files = 0, dict[int, frozenset[str]]()
+    parts = defaultdict[int, dict[str, StoredTensor]](dict)
     for place, tensor in tensors.items():
-        file, _, name = place.partition(":")
-        numbered = _NUMBERED_LAYER.search(name)
-        part = int(numbered[1]) if numbered else -1
-        parts.setdefault(part, {})[place] = tensor
-        files[part] = files.get(part, frozenset()) | {file}
-        if "embed_tokens." in name or "embeddings." in name:
-            embeddings += _weight_bytes({place: tensor}, config, "text", settings)
-    count = _number(config, "num_hidden_layers") or max(parts)
-    weights = [_weight_bytes(parts.get(each, {}), config, "text", settings) for each in range(count)]
-    if not weights or not all(weights):
+        numbered = _NUMBERED_LAYER.search(place)
+        parts[int(numbered[1]) if numbered else -1][place] = tensor
+    files = {part: frozenset(place.partition(":")[0] for place in parts[part]) for part in parts}
+    weights = {part: _weight_bytes(parts[part], config, "text", settings) for part in parts}
+    count = _number(config, "num_hidden_layers") or max(weights, default=-1) + 1
+    if not count or not all(weights.get(layer) for layer in range(count)):
         raise ValueError("its weights are not named by numbered layers, so it cannot be split")
+    others = parts[-1]
+    first = {place: tensor for place, tensor in others.items() if _EMBEDDINGS.search(place)}
+    embeddings = _weight_bytes(first, config, "text", settings)
+    is_tied = not any("lm_head." in place for place in others)
+    head = weights.get(-1, 0) - (0 if is_tied else embeddings)
     cache = _cache_bytes(config, tensors, min(FIRST_TOKENS, record.context), settings) // count
-    others = _weight_bytes(parts.get(-1, {}), config, "text", settings)
-    tied = not any("lm_head." in name for name in parts.get(-1, {}))
-    working = _working_bytes("text", config, 0, settings)
-    layers = tuple(LoadSize(each, cache=cache) for each in weights)
-    return PartSizes(embeddings, others if tied else others - embeddings, layers, working, files)
+    layers = tuple(LoadSize(weights[layer], cache=cache) for layer in range(count))
+    return PartSizes(embeddings, head, layers, _working_bytes("text", config, 0, settings), files)
 
 
 def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str, StoredTensor]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 import attrs
@@ -17,18 +18,14 @@ from greenroom.engine.loading.load_size import LoadSize, PartSizes, part_sizes
 from greenroom.engine.ranks.probe_host import free_ports
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError, load_failed, memory_members
-from greenroom.schemas.settings.hosts import THIS_HOST, Host
+from greenroom.schemas.settings.hosts import THIS_HOST, Host, place_ranks, read_hosts
 from greenroom.schemas.settings.settings import Settings
 
 
 @attrs.frozen
 class Stage:
-    """The layers of one rank, from `start` to before `end`, and the memory that they need.
-
-    Args:
-        host: Name of its host.
-        files: Names of the weight files that it reads.
-        limit: Bytes that it may have on its host.
+    """The layers of one rank, from `start` to before `end`, and the memory that they need. `files`: names of
+    the weight files that it reads; `limit`: bytes that it may have on its host.
     """
 
     host: str
@@ -61,10 +58,7 @@ class RankPlace:
     """The place of one rank.
 
     Args:
-        host: Name for operators.
-        address: Address and port that its ring socket listens on.
-        command: Command line that starts it.
-        link: Kind of the link with that address, such as `loopback` or `ethernet`.
+        address: Address and port that its ring socket listens on; `link`: kind of the link with it.
         stage: Its layers; None to divide them evenly on this machine.
         start: What it is told at its start beyond what all ranks are.
     """
@@ -121,13 +115,16 @@ def plan_placement(
         size = _stage_size(parts, rank, len(hosts), start, end)
         stages.append(Stage(hosts[rank].ssh, start, end, size, tuple(sorted(files)), limits[rank]))
     if any(stage.nbytes > stage.limit for stage in stages):
-        told = "; ".join(
-            f"rank {rank} on {stage.host} needs {stage.nbytes:,} bytes for layers {stage.start} to "
-            f"{stage.end - 1} and may have {stage.limit:,}"
-            for rank, stage in enumerate(stages)
-        )
-        raise does_not_fit(name, told, sum(stage.nbytes for stage in stages), sum(limits))
+        raise does_not_fit(name, describe(stages), sum(stage.nbytes for stage in stages), sum(limits))
     return tuple(stages)
+
+
+def describe(stages: Sequence[Stage]) -> str:
+    return "; ".join(
+        f"rank {rank} on {stage.host} needs {stage.nbytes:,} bytes for layers {stage.start} to "
+        f"{stage.end - 1} and may have {stage.limit:,}"
+        for rank, stage in enumerate(stages)
+    )
 
 
 def does_not_fit(name: str, told: str, required: int, available: int) -> ProblemError:
@@ -137,15 +134,9 @@ def does_not_fit(name: str, told: str, required: int, available: int) -> Problem
 
 
 def size_here(
-    folder: Path,
-    record: CapabilityRecord,
-    settings: Settings,
-    hosts: Sequence[Host],
-    whole: LoadSize,
-    limit: int,
-    name: str,
+    folder: Path, record: CapabilityRecord, settings: Settings, whole: LoadSize, limit: int, name: str
 ) -> LoadSize:
-    """Return the memory that a model's ranks on this machine need, before its hosts are asked.
+    """Return the memory that a model needs on this machine, where some of its ranks may be.
 
     Args:
         whole: Memory of the whole model. A host that does not say how much it has counts as large enough.
@@ -153,7 +144,12 @@ def size_here(
 
     Raises:
         ProblemError: As from `plan_placement`.
+        ValueError: The settings name wrong hosts, or too few.
     """
+    ranks = settings.of_model(name).ranks or 1
+    if ranks == 1 or not settings.hosts:
+        return whole
+    hosts = place_ranks(ranks, read_hosts(settings.hosts))
     rooms = {host.ssh: host.memory_bytes or (limit if host.is_here else whole.total) for host in hosts}
     stages = plan_placement(folder, record, settings, hosts, rooms, name)
     return sum((stage.size for stage in stages if stage.host == THIS_HOST.ssh), LoadSize(0))
@@ -164,21 +160,18 @@ def _stage_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -
     return sum(parts.layers[start:end], LoadSize(ends, parts.working))
 
 
-def _split(parts: PartSizes, limits: Sequence[int]) -> list[tuple[int, int]]:
-    """Return the layers of each rank that keep the fullest rank least full, in proportion to its limit.
+def _split(parts: PartSizes, limits: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Return the layers of each rank that keep the fullest rank least full, in proportion to its limit."""
 
-    The ranks take their layers from the last on; `best` holds, for a number of layers that are left to the
-    ranks not seen yet, the fullness so far and the ranges chosen.
-    """
-    count, ranks = len(parts.layers), len(limits)
-    best: dict[int, tuple[float, list[tuple[int, int]]]] = {count: (0.0, [])}
-    for rank, limit in enumerate(limits):
-        left = ranks - rank - 1
-        found: dict[int, tuple[float, list[tuple[int, int]]]] = {}
-        for end, (fullness, chosen) in best.items():
-            for start in range(left, end) if left else (0,):
-                share = max(fullness, _stage_size(parts, rank, ranks, start, end).total / limit)
-                if start not in found or share < found[start][0]:
-                    found[start] = share, [*chosen, (start, end)]
-        best = found
-    return best[0][1]
+    @cache
+    def best(rank: int, end: int) -> tuple[float, tuple[tuple[int, int], ...]]:
+        """Divide the layers before `end` among the ranks from `rank` on, which take them from the last."""
+        left = len(limits) - rank - 1
+        options = []
+        for start in range(left, end) if left else (0,):
+            fullness, others = best(rank + 1, start) if left else (0.0, ())
+            share = _stage_size(parts, rank, len(limits), start, end).total / limits[rank]
+            options.append((max(fullness, share), ((start, end), *others)))
+        return min(options)
+
+    return best(0, len(parts.layers))[1]

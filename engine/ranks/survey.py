@@ -1,63 +1,134 @@
-"""Survey of the hosts of a model before its ranks start, and the place of each rank."""
+"""Survey of hosts: the place of each rank of a model, and what their owner should know of them and of their
+links.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shlex
 import subprocess
-import time
+import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, TypeVar
 
+import msgspec
+
+from greenroom.engine.catalog.catalog import Catalog
+from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.catalog.model_files import read_optional, text_config
 from greenroom.engine.ranks import probe_host
-from greenroom.engine.ranks.agreement import agreement_of, check_agreement
-from greenroom.engine.ranks.host_commands import answer_of, asking, command_on, portable_path
-from greenroom.engine.ranks.placement import RANK, RankPlace, plan_placement
+from greenroom.engine.ranks.agreement import LIBRARIES, Agreement, agreement_of, check_agreement
+from greenroom.engine.ranks.placement import RANK, RankPlace, describe, plan_placement
 from greenroom.engine.ranks.probe_host import HostReport
-from greenroom.engine.resources.device_memory import default_memory
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
-from greenroom.schemas.problems import ProblemError, load_failed
-from greenroom.schemas.settings.hosts import Host
+from greenroom.schemas.problems import Problem, ProblemError, load_failed
+from greenroom.schemas.settings.hosts import Host, place_ranks, read_hosts
 from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
+T, A = TypeVar("T"), TypeVar("A")
 
-_ANSWER_SECONDS = 30.0  # Time for the answers of all hosts together
+SSH = shlex.split(
+    "ssh -T -a -x -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=1 -o ServerAliveCountMax=4 "
+    "-o ControlMaster=no -o ControlPath=none -o ClearAllForwardings=yes"
+)
+"""ssh without questions, which ends some 5 s after its link is cut, and lends no connection, key or port of
+this machine. Without a terminal, standard input is a clean pipe, whose end tells the far process that this
+one is gone."""
+
+_PROBE = "greenroom.engine.ranks.probe_host"
+_REPORT_SECONDS, _LINK_SECONDS = 30.0, 60.0
+_ALONE, _PROMPT = 20.0, 1_000  # Tokens per second, and tokens of the prompt, in the example
+
+
+def command_on(host: Host, arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs a host's Python with arguments, such as `-m` and a module."""
+    # ssh would not pass on variables of this process.
+    command = [*(("env", *host.envs) if host.envs else ()), host.python or sys.executable, *arguments]
+    return command if host.is_here else [*SSH, "--", host.ssh, f"exec {shlex.join(command)}"]
+
+
+def ask(host: Host, question: Mapping[str, Any], seconds: float, kind: type[T]) -> T:
+    """Return the answer of `probe_host` on a host, after at most `seconds`.
+
+    Raises:
+        ValueError: One sentence that names the host: ssh fails, it does not answer, or has no Greenroom.
+    """
+    command = command_on(host, ["-P", "-m", _PROBE, json.dumps(question)])
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"host {host.ssh} did not answer in time") from None
+    except OSError as error:
+        raise ValueError(f"host {host.ssh}: {error.filename}: {error.strerror}") from error
+    said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2][:300] or "it said nothing"
+    why = f"its probe ended with status {done.returncode} ({said})" if done.returncode else None
+    if done.returncode == 255 and not host.is_here:
+        why = f"ssh fails ({said}): `ssh {host.ssh} true` must work without a question"
+    elif done.returncode in (126, 127) or (done.returncode and "No module named" in said):
+        where = f"{host.python or sys.executable} has no Greenroom there"
+        why = f"{where} ({said}): install it, or name another Python by `python`"
+    if why is not None:
+        raise ValueError(f"host {host.ssh}: {why}")
+    try:
+        return msgspec.json.decode((done.stdout.splitlines() or [b""])[-1], type=kind)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"host {host.ssh} does not answer as this version does: {error}") from None
+
+
+def _at_once(function: Callable[[A], T], arguments: Sequence[A]) -> list[T]:
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        return [*pool.map(function, arguments)]
 
 
 def weight_files(folder: Path | None) -> list[str]:
     return [] if folder is None else sorted(file.name for file in folder.glob("model*.safetensors"))
 
 
-def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[str, HostReport | str]:
-    """Return the reports of hosts by name, or sentences why they cannot tell. All are asked at once."""
-    counts = Counter(host.ssh for host in hosts)
-    started: dict[Host, subprocess.Popen[bytes]] = {}
-    reports: dict[str, HostReport | str] = {}
-    deadline = time.monotonic() + _ANSWER_SECONDS
-    where, files = portable_path(folder) if folder else "", weight_files(folder)
-    with ExitStack() as stack:
-        for host in sorted(
-            dict.fromkeys(hosts), key=lambda host: host.is_here
-        ):  # the others work while this one does
-            asked = {"folder": where, "model": model, "files": files, "ips": host.ips}
-            question = {"ask": "report", **asked, "ports": counts[host.ssh]}
-            try:
-                if host.is_here and host.python is None:
-                    reports[host.ssh] = probe_host.answer(question)
-                else:
-                    started[host] = stack.enter_context(asking(host, question))
-            except ValueError as error:
-                reports[host.ssh] = str(error)
-        for host, process in started.items():
-            try:
-                left = max(0.1, deadline - time.monotonic())
-                reports[host.ssh] = answer_of(host, process, left, HostReport)
-            except ValueError as error:
-                reports[host.ssh] = str(error)
-    return reports
+def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[str, HostReport]:
+    """Return the reports of hosts by name. All are asked at once."""
+    counts, known = Counter(host.ssh for host in hosts), [*dict.fromkeys(hosts)]
+    asked = {"folder": _portable(folder), "model": model, "files": weight_files(folder)}
+
+    def report(host: Host) -> HostReport:
+        question = {**asked, "ip": host.ips[0], "ports": counts[host.ssh]}
+        if host.is_here and host.python is None:
+            return probe_host.report(**question)
+        try:
+            return ask(host, {"ask": "report", **question}, _REPORT_SECONDS, HostReport)
+        except ValueError as error:
+            return HostReport(str(error))
+
+    return dict(zip((host.ssh for host in known), _at_once(report, known), strict=True))
+
+
+def _portable(folder: Path | None) -> str:
+    """Return a folder's path as another machine may have it: from `~` on, if it is below the home folder."""
+    home, path = os.path.expanduser("~"), str(folder or "")
+    return f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
+
+
+def faults_of(host: Host, report: HostReport, folder: Path | None, here: Agreement) -> Iterator[str]:
+    """Yield sentences why a host can hold no rank of a model. `here`: what it must have as rank 0 has it."""
+    if report.fault:
+        yield report.fault
+        return
+    if not report.link.ports:
+        yield f"host {host.ssh}: no interface there has the address {host.ips[0]}"
+    if folder is not None and report.folder is None:
+        where = f"neither at {_portable(folder)} nor in its hub's cache"
+        yield f"host {host.ssh} has no files of the model, {where}"
+        return
+    try:
+        check_agreement(here, {name: report.agreement.get(name, "missing") for name in here}, host.ssh)
+    except ValueError as error:
+        yield str(error)
 
 
 def rooms_of(
@@ -65,15 +136,11 @@ def rooms_of(
 ) -> dict[str, int]:
     """Return the bytes that ranks may take on each host, elsewhere beside those of other models."""
     rooms: dict[str, int] = {}
-    for host in {*hosts}:
-        report, far = reports[host.ssh], account.host(host.ssh)
-        most, taken = host.memory_bytes or report.memory_bytes, far.charged
-        if host.is_here:
-            most, taken = host.memory_bytes or account.limit or default_memory(), 0
-        elif host.memory_bytes is None and report.available_bytes is not None:
-            most = min(most, report.available_bytes + taken)
-        far.limit = most
-        rooms[host.ssh] = most - taken
+    for host in hosts:
+        report, its = reports[host.ssh], account.host(host.ssh)
+        limit = host.memory_bytes or (account.limit or report.memory_bytes if host.is_here else None)
+        its.limit = limit or min(report.memory_bytes, report.free_bytes + its.charged)
+        rooms[host.ssh] = its.limit - its.charged
     return rooms
 
 
@@ -85,69 +152,191 @@ def places_on(
     settings: Settings,
     account: MemoryAccount,
 ) -> tuple[RankPlace, ...]:
-    """Return the places of a model's ranks, after all hosts have shown what they have.
-
-    Args:
-        hosts: Host of each rank.
-        account: Account of this machine, with those of its hosts.
+    """Return the places of a model's ranks, one on each of `hosts`, after these have shown what they have.
 
     Raises:
         ProblemError: A host cannot be reached, lacks or differs in something, or has too little memory.
     """
-    names = weight_files(folder)
-    reports: dict[str, HostReport] = {}
-    for asked, told in ask_reports(hosts, folder, name).items():
-        if isinstance(told, str):
-            raise ProblemError(load_failed(name, f"{told}."))
-        reports[asked] = told
-    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, account), name)
-    split = tuple(stage.layers for stage in stages)
-    try:
-        links = [_listen(host, reports[host.ssh], folder) for host in hosts]
-        plan = {"model": name, "split": split, "ring": [[address] for address, _ in links]}
-        first = agreement_of(folder, names, plan)
-        for stage, host in zip(stages, hosts, strict=True):
-            unread = {"plan", *names} - {*stage.files}
-            theirs = reports[host.ssh].agreement
-            found = {key: theirs.get(key, "missing") for key in first if key not in unread}
-            check_agreement(first, found, host.ssh)
-    except ValueError as error:
-        raise ProblemError(load_failed(name, f"{error}.")) from error
-    if far := [address for address, link in links if link != "loopback"]:
+    reports = ask_reports(hosts, folder, name)
+
+    def check(host: Host, here: Agreement) -> HostReport:
+        for fault in faults_of(host, reports[host.ssh], folder, here):
+            raise ProblemError(load_failed(name, f"{fault}."))
+        return reports[host.ssh]
+
+    links = [check(host, agreement_of(folder, ())).link for host in hosts]
+    addresses = [f"{host.ips[0]}:{link.ports.pop()}" for host, link in zip(hosts, links, strict=True)]
+    if far := [address for address, link in zip(addresses, links, strict=True) if link.kind != "loopback"]:
         log.warning(
             "ranks listen without authentication",
             model=name,
             addresses=", ".join(far),
             effect="whoever reaches these addresses can read and change what the model computes",
         )
+    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, account), name)
+    split = tuple(stage.layers for stage in stages)
+    plan = {"model": name, "split": split, "ring": [[address] for address in addresses]}
+    first = agreement_of(folder, weight_files(folder), plan)
+    for host, stage in zip(hosts, stages, strict=True):  # which reads no other files
+        check(host, {file: first[file] for file in stage.files})
     return tuple(
         RankPlace(
             host.ssh,
             address,
             tuple(command_on(host, ["-P", "-m", RANK])),
-            link,
+            link.kind,
             stage,
             {
                 "host": host.ssh,
                 "backend": "jaccl" if host.rdma else "ring",
                 "rdma": [each.rdma[: len(hosts)] for each in hosts],
-                "folder": str(folder) if host.is_here else str(reports[host.ssh].folder),
+                "folder": reports[host.ssh].folder,
                 "memory_bytes": stage.limit,
                 "split": split,
                 "agreement": first,
                 "files": ("config.json", *stage.files),
             },
         )
-        for host, stage, (address, link) in zip(hosts, stages, links, strict=True)
+        for host, stage, address, link in zip(hosts, stages, addresses, links, strict=True)
     )
 
 
-def _listen(host: Host, report: HostReport, folder: Path) -> tuple[str, str]:
-    """Return the address with a port of its own at which a rank will listen, and the kind of its link."""
-    ip = host.ips[0]
-    if (link := report.links.get(ip)) is None or not link.ports:
-        raise ValueError(f"host {host.ssh} cannot listen at {ip}: no interface there has this address")
-    if report.folder is None and not host.is_here:
-        where = portable_path(folder)
-        raise ValueError(f"host {host.ssh} has no files of it, neither at {where} nor in its hub's cache")
-    return f"{ip}:{link.ports.pop()}", link.kind
+# Findings about hosts, in words for their owner.
+
+Finding = tuple[str, str, bool]
+"""A host or link, a sentence about it, and True for a fault."""
+
+
+def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> Iterator[Finding]:
+    """Yield the findings of all hosts, their links and a model's split. `named`: hosts as in the setting; if
+    empty, those of the settings for the model.
+
+    Raises:
+        ProblemError: There is no such model.
+        ValueError: There are no hosts, a host is wrong, or they are fewer than the model's ranks.
+    """
+    name, folder, ranks = "", None, 1
+    if model is not None:
+        entry = Catalog.of(settings).find(model)
+        if isinstance(entry, Problem):
+            raise ProblemError(entry)
+        if (folder := entry.folder) is None:
+            raise ProblemError(load_failed(model, "its files are not here."))
+        name = entry.hub_id or entry.id  # by which the hosts' hub caches may have it
+        settings, ranks = settings.applied_to(entry.id), settings.of_model(entry.id).ranks or 1
+    if not (hosts := read_hosts(named or settings.hosts)):
+        raise ValueError("name hosts: a file HOSTS.json, SSH=ADDRESS, or the setting `hosts`")
+    hosts = place_ranks(ranks if ranks > 1 else len(hosts), hosts)
+    reports = ask_reports(hosts, folder, name)
+    rooms = rooms_of(hosts, reports, MemoryAccount(settings.memory_bytes))
+    here = agreement_of(folder or Path("/nonexistent"), weight_files(folder))
+    any_fault = False
+    for host in dict.fromkeys(hosts):
+        report = reports[host.ssh]
+        for text in _descriptions(host, report, rooms[host.ssh], name):
+            yield host.ssh, text, False
+        for fault in faults_of(host, report, folder, here):
+            yield host.ssh, fault, True
+            any_fault = True
+    if any_fault:
+        return
+    yield from _check_links(hosts, reports, folder)
+    if folder is not None:
+        try:
+            record = detect(folder, settings.trust_remote_code, name)
+            yield "split", describe(plan_placement(folder, record, settings, hosts, rooms, name)), False
+        except ProblemError as error:
+            yield "split", error.problem.detail, True
+
+
+def _descriptions(host: Host, report: HostReport, room: int, model: str) -> Iterator[str]:
+    if report.fault:
+        return
+    how = "this machine" if host.is_here else "reached by ssh"
+    libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
+    yield f"{how} ({report.name}); {libraries}"
+    yield f"ranks may have {room / 1e9:.1f} GB there"
+    if report.folder is not None:
+        yield f"has the files of {model}, in {report.folder}"
+    if report.link.ports:
+        yield f"{host.ips[0]} is {report.link.name} ({report.link.kind})"
+    if host.ips[0].startswith("169.254."):
+        yield f"{host.ips[0]} is link-local and may change at every start: give the interface a fixed address"
+
+
+def _check_links(
+    hosts: Sequence[Host], reports: Mapping[str, HostReport], folder: Path | None
+) -> Iterator[Finding]:
+    """Yield what the links of the ring can do, each measured once."""
+    links: dict[frozenset[str], tuple[Host, Host]] = {}
+    for ends in zip(hosts, [*hosts[1:], hosts[0]], strict=True):
+        links.setdefault(frozenset(host.ssh for host in ends), ends)
+    figures: list[tuple[float, float]] = []
+    for first, second in links.values() if len(hosts) > 1 else ():
+        subject, (one, other) = f"{first.ssh} → {second.ssh}", (reports[first.ssh], reports[second.ssh])
+        # Two ports of one machine, unless it is both.
+        addresses = f"{first.ips[0]}:{one.link.ports[0]}", f"{second.ips[0]}:{other.link.ports[-1]}"
+        try:
+            latency, bandwidth = measure_link((first, second), addresses)
+        except ValueError as error:
+            yield subject, str(error), True
+            continue
+        figures.append((latency, bandwidth))
+        yield subject, f"{latency * 1000:.2f} ms one way, {bandwidth / 1e9:.2f} GB/s", False
+        yield subject, possible_transport(one, other, uses_rdma=bool(first.rdma)), False
+    if figures:
+        latencies, bandwidths = zip(*figures, strict=True)
+        config = {} if folder is None else read_optional(folder / "config.json")
+        width = int(text_config(config).get("hidden_size") or config.get("hidden_size") or 4_096)
+        yield "expect", expectation(len(hosts), max(latencies), min(bandwidths), 2 * width), False
+    if any(reports[host.ssh].link.kind != "loopback" for host in hosts):
+        text = "the ring has no authentication and no encryption: keep it on a cable or network of your own"
+        yield "safety", text, False
+
+
+def measure_link(ends: Sequence[Host], addresses: Sequence[str]) -> tuple[float, float]:
+    """Return the latency and bandwidth between two hosts. Raises ValueError: they do not connect."""
+
+    def measure(rank: int) -> tuple[float, float]:
+        question = {"ask": "measure", "rank": rank, "addresses": addresses}
+        return ask(ends[rank], question, _LINK_SECONDS, tuple[float, float])
+
+    try:
+        return _at_once(measure, (0, 1))[0]
+    except ValueError as error:
+        raise ValueError(f"no link from {addresses[0]} to {addresses[1]}: {error}") from None
+
+
+def possible_transport(*ends: HostReport, uses_rdma: bool = False) -> str:
+    """Return a sentence on the fastest transport that the hardware of both ends can ever have."""
+    kinds = {end.link.kind for end in ends}
+    elsewhere = "" if "thunderbolt" in kinds else "; these addresses are not those of the Thunderbolt bridge"
+    if kinds == {"loopback"}:
+        return "one machine: the ring over its loopback, which needs no cable"
+    match min(end.thunderbolt for end in ends):
+        case 5:
+            how = "in use" if uses_rdma else 'by "backend": "jaccl" and "rdma" in the file of hosts'
+            if not all(end.has_jaccl for end in ends):
+                how = "once both have macOS 26.2 or later"
+            return f"Thunderbolt 5 on both: RDMA (MLX's JACCL) {how}, else the ring over TCP{elsewhere}"
+        case 4:
+            return (
+                f"Thunderbolt 4: the ring over its bridge; never JACCL, which needs Thunderbolt 5{elsewhere}"
+            )
+    if "wireless" in kinds:
+        return "wireless: its delays are long and uneven; connect a cable, of Thunderbolt or 10 Gb/s Ethernet"
+    return "Ethernet: the ring over TCP; never JACCL, which needs Macs with Thunderbolt 5"
+
+
+def expectation(ranks: int, latency: float, bandwidth: float, hop_bytes: int) -> str:
+    """Return a sentence on tokens per second. A token crosses each of `ranks - 1` links as activations, and
+    each once more as the plan of its step.
+    """
+    token = (ranks - 1) * (2 * latency + hop_bytes / bandwidth)
+    prompt = (ranks - 1) * _PROMPT * hop_bytes / bandwidth
+    return (
+        f"the links add at least {token * 1000:.2f} ms to a token of {hop_bytes:,} bytes and "
+        f"{prompt * 1000:.1f} ms to a prompt of {_PROMPT:,} tokens, so {_ALONE:g} tokens/s of one machine "
+        f"become at most {1 / (1 / _ALONE + token):.1f}; "
+        "ranks add memory, not speed: they compute one after another"
+    )

@@ -36,17 +36,16 @@ def check(context: click.Context, hosts: tuple[str, ...], settings: Settings, mo
       greenroom hosts check studio=10.0.0.1 mini=10.0.0.2 --model ~/models/Qwen3-235B-4bit
     """
     local: LocalModels = context.obj
-    named = settings.models if model is None else (*settings.models, model)
+    settings = attrs.evolve(settings, models=(*settings.models, *([model] if model else ())))
     wrong = 0
     try:
-        for subject, text, bad in local.check_hosts(hosts, model, attrs.evolve(settings, models=named)):
-            click.echo(for_line(f"{'WRONG' if bad else 'ok':<6}{subject:<14} {text}"))
-            wrong += bad
+        for subject, text, is_wrong in local.check_hosts(hosts, model, settings):
+            click.echo(for_line(f"{'WRONG' if is_wrong else 'ok':<6}{subject:<14} {text}"))
+            wrong += is_wrong
     except ProblemError as error:
         raise click.ClickException(error.problem.detail) from error
     except ValueError as error:
         raise BadSettingError(str(error)) from error
-    click.echo(
-        "\nAll is well." if not wrong else f"\n{wrong} {'thing is' if wrong == 1 else 'things are'} wrong."
-    )
+    faults = "1 thing is" if wrong == 1 else f"{wrong} things are"
+    click.echo(f"\n{faults} wrong." if wrong else "\nAll is well.")
     context.exit(ExitStatus.FAILED if wrong else ExitStatus.DONE)

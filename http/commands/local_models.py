@@ -50,11 +50,8 @@ class LocalModels(KnownModels, Protocol):
     def check_hosts(
         self, named: Sequence[str], model: str | None, settings: Settings
     ) -> Iterator[tuple[str, str, bool]]:
-        """Yield subject, sentence and fault of each finding about hosts, with a model or without.
-
-        Raises:
-            ProblemError: There is no such model.
-            ValueError: No hosts are named, or not such as the model needs.
+        """Yield subject, sentence and fault of each finding about hosts. Raises ProblemError: there is no
+        such model; ValueError: no hosts are named, or not such as the model needs.
         """
 
 

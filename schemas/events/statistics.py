@@ -110,14 +110,9 @@ class RowStatistics:
 
 @attrs.frozen
 class RankFigures:
-    """One rank of a model over several processes.
+    """One rank of a model over several processes: its part of the model, and where it listens for the others.
 
-    Args:
-        host: Name of its host.
-        address: Address and port of the ring at which it listens.
-        link: Kind of the link with that address, such as `loopback` or `thunderbolt`.
-        layers: Number of its layers.
-        nbytes: Bytes of its weights.
+    `address` has a port; `link` is the kind of the link with it, such as `loopback` or `thunderbolt`.
     """
 
     host: str

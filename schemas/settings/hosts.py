@@ -15,14 +15,6 @@ import msgspec
 MAX_HOSTS = 16
 _SSH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,253}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\n]*")
-_HERE = frozenset({"localhost", "127.0.0.1"})
-
-
-def _is_address(text: str) -> bool:
-    try:
-        return bool(ipaddress.IPv4Address(text))
-    except ValueError:
-        return False
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,13 +39,14 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         if not _SSH_NAME.fullmatch(self.ssh):
             raise ValueError(f"ssh = {self.ssh!r}: must be a name that ssh knows, such as studio.local")
-        if not self.ips or not all(map(_is_address, self.ips)):
-            raise ValueError(
-                f"ips = {list(self.ips)} of {self.ssh}: must be IPv4 addresses of the link, such as 10.0.0.2"
-            )
-        if self.python is not None and not (
-            self.python.isprintable() and self.python.strip() and self.python[0] != "~"
-        ):
+        try:
+            is_address = [bool(ipaddress.IPv4Address(ip)) for ip in self.ips]
+        except ValueError:
+            is_address = []
+        if not is_address:
+            addresses = f"ips = {list(self.ips)} of {self.ssh}"
+            raise ValueError(f"{addresses}: must be IPv4 addresses of the link, such as 10.0.0.2")
+        if self.python is not None and not (self.python.startswith("/") and self.python.isprintable()):
             raise ValueError(f"python = {self.python!r}: must be the whole path of Greenroom's Python")
         if not all(map(_VARIABLE.fullmatch, self.envs)):
             raise ValueError("envs must be texts NAME=VALUE")
@@ -61,13 +54,13 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def is_here(self) -> bool:
         """True if it is this machine, where a rank is started without ssh."""
-        return self.ssh in _HERE or self.ssh.lower() == socket.gethostname().lower()
+        return self.ssh.lower() in ("localhost", "127.0.0.1", socket.gethostname().lower())
 
 
 class _HostFile(msgspec.Struct):
     """The format of `mlx.launch`."""
 
-    hosts: list[Host]
+    hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1)]
     backend: Literal["ring", "jaccl", "", None] = None
     envs: tuple[str, ...] = ()
 
@@ -86,44 +79,37 @@ def read_hosts(entries: Sequence[str]) -> tuple[Host, ...]:
     """
     hosts: list[Host] = []
     for entry in entries:
-        if entry.endswith(".json"):
-            hosts += _read_file(Path(os.path.expanduser(entry)))  # also of a user that is not here
-        elif entry in _HERE:
-            hosts.append(THIS_HOST)
-        else:
-            ssh, _, address = entry.partition("=")
-            try:
+        example = "a host is such as studio.local=10.0.0.2"
+        try:
+            if entry.endswith(".json"):
+                example = 'a host is such as {"ssh": "studio.local", "ips": ["10.0.0.2"]}'
+                hosts += _read_file(Path(os.path.expanduser(entry)))  # also of a user that is not here
+            elif entry == THIS_HOST.ssh:
+                hosts.append(THIS_HOST)
+            else:
+                ssh, _, address = entry.partition("=")
                 hosts.append(Host(ssh, (address,)))
-            except ValueError as error:
-                example = "such as studio.local=10.0.0.2"
-                raise ValueError(f"{entry!r} must be SSH=ADDRESS, {example}: {error}") from None
+        except OSError as error:
+            raise ValueError(f"{entry}: {error.strerror}") from None
+        except ValueError as error:
+            raise ValueError(f"{entry}: {error}; {example}") from None
     if len(hosts) > MAX_HOSTS:
         raise ValueError(f"there are {len(hosts)} hosts, but {MAX_HOSTS} at most can hold a model")
     hosts = [msgspec.structs.replace(each, ssh=THIS_HOST.ssh) if each.is_here else each for each in hosts]
+    by_name = {host.ssh: host for host in hosts}
     for host in hosts:
-        if other := next((each for each in hosts if each.ssh == host.ssh and each != host), None):
+        if (other := by_name[host.ssh]) != host:
             raise ValueError(f"host {host.ssh} is listed twice with other values: {host} and {other}")
     return tuple(hosts)
 
 
 def _read_file(path: Path) -> list[Host]:
-    try:
-        found = msgspec.json.decode(path.read_bytes(), type=_HostFile | list[Host])
-        file = _HostFile(found) if isinstance(found, list) else found
-        if not file.hosts:
-            raise ValueError("must be a list of hosts, or an object with one as `hosts`")
-        if file.backend == "jaccl" and not all(host.rdma for host in file.hosts):
-            raise ValueError("backend 'jaccl' needs `rdma` of each host")
-        changed = {} if file.backend == "jaccl" else {"rdma": ()}
-        return [
-            msgspec.structs.replace(each, envs=(*file.envs, *each.envs), **changed) for each in file.hosts
-        ]
-    except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ValueError(
-            f'{path}: {error}; a host is such as {{"ssh": "studio.local", "ips": ["10.0.0.2"]}}'
-        ) from None
+    found = msgspec.json.decode(path.read_bytes(), type=_HostFile | tuple[Host, ...])
+    file = found if isinstance(found, _HostFile) else msgspec.convert({"hosts": found}, _HostFile)
+    if file.backend == "jaccl" and not all(host.rdma for host in file.hosts):
+        raise ValueError("backend 'jaccl' needs `rdma` of each host")
+    changed = {} if file.backend == "jaccl" else {"rdma": ()}
+    return [msgspec.structs.replace(each, envs=(*file.envs, *each.envs), **changed) for each in file.hosts]
 
 
 def place_ranks(ranks: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
@@ -139,9 +125,9 @@ def place_ranks(ranks: int, hosts: Sequence[Host]) -> tuple[Host, ...]:
     if len(hosts) < ranks:
         named = ", ".join(host.ssh for host in hosts)
         raise ValueError(f"ranks = {ranks} needs as many hosts, but there are {len(hosts)} ({named})")
-    if any(host.rdma for host in hosts):
-        for rank, host in enumerate(hosts[:ranks]):
-            if [bool(device) for device in host.rdma[:ranks]] != [other != rank for other in range(ranks)]:
-                needs = "a device to each other host in their order, and null for itself"
-                raise ValueError(f"host {host.ssh}: rdma = {list(host.rdma)}: JACCL needs {needs}")
+    for rank, host in enumerate(hosts[:ranks]):
+        devices = [bool(device) for device in host.rdma[:ranks]]
+        if any(each.rdma for each in hosts) and devices != [other != rank for other in range(ranks)]:
+            needs = "a device to each other host in their order, and null for itself"
+            raise ValueError(f"host {host.ssh}: rdma = {list(host.rdma)}: JACCL needs {needs}")
     return tuple(hosts[:ranks])

@@ -38,7 +38,7 @@ def test_hosts_are_examined_over_ssh(tmp_path: Path, far: SecondHost, tiny_model
         "may have 1.0 GB",
         "has the files of",
         "ms one way",
-        f"rank 1 on {NAME}: layers",
+        f"rank 1 on {NAME} needs",
     ):
         assert told in done.stdout
 
