@@ -15,8 +15,10 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -66,8 +68,8 @@ def report(folder: str, model: str, files: list[str], ip: str, ports: int) -> Ho
 
     from greenroom.engine.resources.device_memory import available_memory, default_memory
 
-    found: Path | None = Path(folder).expanduser()  # at the same path, else in the hub's cache
-    if not (folder and found.is_dir()):
+    found = Path(folder).expanduser() if folder else None  # at the same path, else in the hub's cache
+    if found is None or not found.is_dir():
         from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
         found = find_cached_model(model, hub_cache_folder())
@@ -78,7 +80,7 @@ def report(folder: str, model: str, files: list[str], ip: str, ports: int) -> Ho
         memory_bytes=memory,
         free_bytes=available_memory() or memory,  # macOS makes room
         agreement=agreement_of(found or Path("/nonexistent"), files),
-        folder=found and str(found),
+        folder=None if found is None else str(found),
         link=find_link(ip, free_ports(ip, ports)),
         # Thunderbolt 5 has 80 Gb/s, and 120 in one direction; 4 has 40.
         thunderbolt=(5 if max(map(int, speeds)) >= 80 else 4) if speeds else 0,
@@ -153,6 +155,6 @@ def measure(rank: int, addresses: list[str]) -> tuple[float, float]:
 
 if __name__ == "__main__":
     signal.alarm(60)  # nobody waits longer, and a cut link must leave nothing behind
-    functions = {"report": report, "measure": measure}
+    functions: dict[str, Callable[..., Any]] = {"report": report, "measure": measure}
     question = msgspec.json.decode(sys.argv[1])
     print(msgspec.json.encode(functions[question.pop("ask")](**question)).decode(), flush=True)

@@ -32,7 +32,8 @@ from greenroom.schemas.settings.hosts import Host, place_ranks, read_hosts
 from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
-T, A = TypeVar("T"), TypeVar("A")
+T = TypeVar("T")
+A = TypeVar("A")
 
 SSH = shlex.split(
     "ssh -T -a -x -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=1 -o ServerAliveCountMax=4 "
@@ -94,7 +95,7 @@ def weight_files(folder: Path | None) -> list[str]:
 def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[str, HostReport]:
     """Return the reports of hosts by name. All are asked at once."""
     counts, known = Counter(host.ssh for host in hosts), [*dict.fromkeys(hosts)]
-    asked = {"folder": _portable(folder), "model": model, "files": weight_files(folder)}
+    asked: dict[str, Any] = {"folder": _portable(folder), "model": model, "files": weight_files(folder)}
 
     def report(host: Host) -> HostReport:
         question = {**asked, "ip": host.ips[0], "ports": counts[host.ssh]}
@@ -165,6 +166,10 @@ def places_on(
         return reports[host.ssh]
 
     links = [check(host, agreement_of(folder, ())).link for host in hosts]
+    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, account), name)
+    here = agreement_of(folder, weight_files(folder))
+    for host, stage in zip(hosts, stages, strict=True):  # which reads no other files
+        check(host, {file: here[file] for file in stage.files})
     addresses = [f"{host.ips[0]}:{link.ports.pop()}" for host, link in zip(hosts, links, strict=True)]
     if far := [address for address, link in zip(addresses, links, strict=True) if link.kind != "loopback"]:
         log.warning(
@@ -173,12 +178,9 @@ def places_on(
             addresses=", ".join(far),
             effect="whoever reaches these addresses can read and change what the model computes",
         )
-    stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, account), name)
     split = tuple(stage.layers for stage in stages)
     plan = {"model": name, "split": split, "ring": [[address] for address in addresses]}
-    first = agreement_of(folder, weight_files(folder), plan)
-    for host, stage in zip(hosts, stages, strict=True):  # which reads no other files
-        check(host, {file: first[file] for file in stage.files})
+    here = {**here, **agreement_of(folder, (), plan)}
     return tuple(
         RankPlace(
             host.ssh,
@@ -193,7 +195,7 @@ def places_on(
                 "folder": reports[host.ssh].folder,
                 "memory_bytes": stage.limit,
                 "split": split,
-                "agreement": first,
+                "agreement": here,
                 "files": ("config.json", *stage.files),
             },
         )
