@@ -206,7 +206,6 @@ def _create_actors(
     engines.audit = None if audit is None else audit.book
     probing = Probing(engines, workers, store.ref)
     remotes = RemoteServers(settings)
-    engines.names.remotes = remotes if remotes.servers or settings.routes else None
     pool = Pool(settings, workers, engines, probe=probing.run, left_out=left_out, remotes=remotes)
     downloads = Downloads(pool.ref, engines)
     engines.downloads, engines.abandon = downloads.fetch_from_thread, downloads.abandon

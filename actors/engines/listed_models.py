@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -94,12 +94,8 @@ class ModelList:
         has changed.
         """
         limits = self._limits()
-        remotes = self._names.remotes
         if name is not None:
-            meant = self._names.elsewhere(name)
-            if meant is not None and remotes is not None and remotes.place(meant.model) is not None:
-                return (attrs.evolve(remotes.describe(meant.model), id=name),)
-            entry = self._names.find(name if meant is None else meant.model)
+            entry = self._names.find(name)
             if isinstance(entry, Problem):
                 return entry
             if entry.unlisted:  # only a request that generates may bring it, and nothing is known before
@@ -107,10 +103,6 @@ class ModelList:
             return (self._describe(entry.name, entry, limits),)
         names = self._names.open_catalog().names()
         listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
-        if remotes is not None:
-            elsewhere = remotes.descriptions()
-            taken = {each.id for each in elsewhere}  # a remote's name precedes that of a folder
-            listed = (*(each for each in listed if each.id not in taken), *elsewhere)
         with self._lock:
             if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
                 self._listed = listed
@@ -231,34 +223,16 @@ _FAILED_SECONDS = 300.0  # Time after which `default` may again mean a model tha
 _REFUSED_SECONDS = 30.0  # The same for a model that had no memory, which others may have left by then
 
 
-class RemoteNames(Protocol):
-    """The models of remotes, by name; reading is quick, and safe on any thread."""
-
-    def place(self, model: str) -> object:
-        """Return something for a model of a remote; None for other names."""
-
-    def find(self, name: str, settings: Settings) -> ModelName | None:
-        """Return the meaning of a name, an alias or a profile of a remote model; None if it means none."""
-
-    def describe(self, model: str) -> ModelDescription:
-        """Return the description of a model of a remote."""
-
-    def descriptions(self) -> tuple[ModelDescription, ...]:
-        """Return the descriptions of all models of remotes; the same objects while nothing has changed."""
-
-
 class ModelNames:
     """The names of the catalog and the settings. All methods read the disk.
 
     Attributes:
-        remotes: Models of remotes; None for none.
         settings: Current settings; a model's own settings apply when its files are opened next.
         revision: Number of changes of the settings.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.remotes: RemoteNames | None = None
         self.revision = 0
         self._lock = threading.Lock()
         self._catalog: Catalog | None = None
@@ -309,8 +283,6 @@ class ModelNames:
             adapter: Adapter that the request names, with its scale; it precedes that of the model's name, of
                 the profile and of the model's settings.
         """
-        if (meant := self.elsewhere(name)) is not None:
-            return meant if adapter is None else adapter_not_found(adapter[0][:200], name)
         for tried in without:
             self._note_failure(tried, _REFUSED_SECONDS)
         entry = self.find(name)
@@ -377,20 +349,6 @@ class ModelNames:
         if found is None:
             return adapter_not_found(str(name)[:200], model)
         return self.refusal(found) or AppliedAdapter(found.id, str(found.folder), scale)
-
-    def elsewhere(self, name: str) -> ModelName | None:
-        """Return the meaning of a route's name, or of one of a remote model; None for all other names."""
-        if self.remotes is None:
-            return None
-        if (route := self.settings.all_routes.get(name)) is None:
-            return self.remotes.find(name, self.settings)
-        found = (self.resolve(each) for each in route.models if each not in self.settings.all_routes)
-        models = dict.fromkeys(
-            each.model for each in found if isinstance(each, ModelName) and not each.adapter
-        )
-        if not models:
-            return None
-        return ModelName(next(iter(models)), route=name, candidates=tuple(models))
 
     def note_failure(self, model: str) -> None:
         """Record that a model could not be loaded, so that `default` means another one while there is one."""

@@ -219,6 +219,7 @@ class RequestRecords:
         meter: Meter of the clients' tokens; None for none.
         log: Logger for prompts and answers, at `debug`; None to log none.
         explains: False if answers are explained to nobody.
+        backend: Name of the remote that is asked for the answers; empty for none.
 
     Attributes:
         readers: Functions that keep the events of answers.
@@ -231,8 +232,9 @@ class RequestRecords:
         meter: TokenMeter | None = None,
         log: Any = None,
         explains: bool = True,
+        backend: str = "",
     ) -> None:
-        self.explains = explains
+        self.explains, self._backend = explains, backend
         self._inspector = inspector
         self._audit = audit
         self._meter = meter
@@ -259,7 +261,7 @@ class RequestRecords:
         """
         if self._meter is not None:
             self._meter.charge(preparation.request.client, tokens)
-            preparation.charged = tokens
+            preparation.charged += tokens
 
     def settle(self, request: Preparation | RunningRequest, used: int = 0) -> None:
         """Return the unused part of a request's charge, at its end."""
@@ -273,21 +275,21 @@ class RequestRecords:
             applied, model = running.request.applied, running.request.key.model
             self._audit.hold(running.request_id, model if applied is None else applied.name)
 
-    def end(self, running: RunningRequest, ended: RequestEnded, backend: str = "") -> None:
-        """Record the end of a request that an engine, or a remote of that name, was asked to answer."""
+    def end(self, running: RunningRequest, ended: RequestEnded) -> None:
+        """Record the end of a request that an engine, or a remote, was asked to answer."""
         if self._audit is not None:
             chosen = running.request.chosen
-            self._audit.release(running.request_id, ended, backend=backend, chosen=chosen)
+            self._audit.release(running.request_id, ended, backend=self._backend, chosen=chosen)
         self.settle(running, ended.usage.prompt + ended.usage.generated)
         if self._inspector is not None:
             figures = {"reason": running.reason, **running.figures()}
             self._inspector.end(running.request_id, figures, running.problem, running.explanation)
 
 
-def records_of(engines: Engines) -> RequestRecords:
+def records_of(engines: Engines, backend: str = "") -> RequestRecords:
     settings = engines.names.settings
     log = get_logger(actor="model") if settings.log_content else None
-    return RequestRecords(engines.inspector, engines.audit, engines.meter, log, settings.explain)
+    return RequestRecords(engines.inspector, engines.audit, engines.meter, log, settings.explain, backend)
 
 
 def _readers(

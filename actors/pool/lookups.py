@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from operator import is_not
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -13,7 +14,15 @@ from greenroom.actors.core.ref import Control
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.pool.pool_reports import FoundToPreload
 from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of
-from greenroom.schemas.problems import Problem, internal_error, lookup_hung, model_not_found
+from greenroom.actors.remotes.remote_servers import RemoteServers
+from greenroom.schemas.models.model_description import ModelDescription
+from greenroom.schemas.problems import (
+    Problem,
+    adapter_not_found,
+    internal_error,
+    lookup_hung,
+    model_not_found,
+)
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
     ModelDescriptions,
@@ -43,10 +52,13 @@ class CatalogLookups:
     loads or answers crashed earlier processes; only a request loads them.
     """
 
-    def __init__(self, engines: Engines, log: Any, left_out: Collection[str] = ()) -> None:
+    def __init__(
+        self, engines: Engines, remotes: RemoteServers, log: Any, left_out: Collection[str] = ()
+    ) -> None:
         self._left_out = frozenset(left_out)
-        self._engines = engines
+        self._engines, self._remotes = engines, remotes
         self._log = log
+        self._listed: tuple[ModelDescription, ...] = ()
         self._limiter = trio.CapacityLimiter(2)
         self._names: dict[str, ModelName] = {}
         self._revision = engines.names.revision
@@ -56,8 +68,8 @@ class CatalogLookups:
             return None
         if self._revision != self._engines.names.revision:
             self._revision, self._names = self._engines.names.revision, {}
-        remotes, name = self._engines.names.remotes, message.key.model
-        if remotes is not None and remotes.place(name) is not None:  # which may change at any time
+        name = message.key.model
+        if self._remotes.place(name) is not None:  # which may change at any time
             return ModelName(name)
         return self._names.get(name)
 
@@ -71,13 +83,29 @@ class CatalogLookups:
             adapter: Adapter that the request names, with its scale.
         """
         revision = self._engines.names.revision
-        found = await self._look(partial(self._engines.names.resolve, name, without, adapter), model=name)
+        found = await self._look(partial(self._resolve, name, without, adapter), model=name)
         stays = not self._engines.names.chooses_default and len(self._names) < MAX_REMEMBERED
         stays = stays and revision == self._revision == self._engines.names.revision
-        stays = stays and self._engines.names.elsewhere(name) is None
-        if isinstance(found, ModelName) and found.listed and stays and found.adapter is None:
+        if isinstance(found, Problem) or found.route is not None or found.adapter is not None:
+            return found
+        if stays and found.listed and self._remotes.place(found.model) is None:
             self._names[name] = found
         return found
+
+    def _resolve(self, name: str, without: tuple[str, ...], adapter: Adapter | None) -> ModelName | Problem:
+        if (meant := self._elsewhere(name)) is None:
+            return self._engines.names.resolve(name, without, adapter)
+        return meant if adapter is None else adapter_not_found(adapter[0][:200], name)
+
+    def _elsewhere(self, name: str) -> ModelName | None:
+        """Return the meaning of a route's name, or of one of a remote model; None for all other names."""
+        settings = self._engines.names.settings
+        if (route := settings.all_routes.get(name)) is None:
+            return self._remotes.find(name, settings)
+        found = (self._resolve(each, (), None) for each in route.models if each not in settings.all_routes)
+        models = [each.model for each in found if isinstance(each, ModelName) and not each.adapter]
+        known = tuple(dict.fromkeys(models))
+        return ModelName(known[0], route=name, candidates=known) if known else None
 
     async def find_allowed(
         self, name: str, without: tuple[str, ...], allowed: tuple[str, ...], adapter: Adapter | None = None
@@ -117,8 +145,23 @@ class CatalogLookups:
 
     async def describe(self, name: str | None) -> ModelDescriptions | Problem:
         """Return the description of a model, or of all models if `name` is None."""
-        found = await self._look(partial(self._engines.describe, name))
+        found = await self._look(partial(self._describe, name))
         return found if isinstance(found, Problem) else ModelDescriptions(found)
+
+    def _describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
+        if name is not None:
+            meant = self._elsewhere(name)
+            if meant is not None and self._remotes.place(meant.model) is not None:
+                return (attrs.evolve(self._remotes.describe(meant.model), id=name),)
+            return self._engines.describe(name if meant is None else meant.model)
+        here, far = self._engines.describe(None), self._remotes.descriptions()
+        if isinstance(here, Problem) or not far:
+            return here
+        taken = {each.id for each in far}  # a remote's name precedes that of a folder
+        listed = (*(each for each in here if each.id not in taken), *far)
+        if len(listed) != len(self._listed) or any(map(is_not, listed, self._listed)):
+            self._listed = listed
+        return self._listed
 
     async def find_preloads(self, settings: Settings, control: Control[Any]) -> None:
         """Look up the models to load at the start, and report each."""

@@ -121,7 +121,7 @@ class Pool:
         self._models = ModelTable(settings, callbacks)
         self._routes = Routes(settings, self._remotes, self._models.overview, self._log)
         self._expiry = Alarm(lambda: self._control.send(Expired()))
-        self._lookups = CatalogLookups(engines, self._log, left_out)
+        self._lookups = CatalogLookups(engines, self._remotes, self._log, left_out)
         self._awake = KeepAwake(settings.keep_awake)
         self._nursery: trio.Nursery
         self._looking_up, self._ticking = 0, False

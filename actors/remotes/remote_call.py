@@ -1,14 +1,15 @@
-"""The interface of a remote's protocol to the connection: a call, and the reader of its answer."""
+"""The interface of a remote's protocol to the connection: a call, and the reading of its answer, sans-IO."""
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-from collections.abc import Collection, Iterator
-from typing import Any, TypeVar
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Literal, TypeVar
 
 import attrs
+import msgspec
 
 from greenroom.schemas.events.events import (
     Finished,
@@ -21,19 +22,20 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
-from greenroom.schemas.file_formats import image_format
-from greenroom.schemas.messages.generation import GenerationParameters
-from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImagePart, JsonObject
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.messages import JsonObject
+from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError
 
 MAX_RAW = 1_000_000
 """Most characters of an answer that are kept beside its events."""
-MAX_CHOICES = 128
+MAX_LINE = 4 * 1024 * 1024
+"""Longest line of a stream of events, in bytes."""
 MAX_CALLS = 1_024
 MAX_COUNT = 10**10
-"""Largest number of tokens that is believed; clients are charged for them."""
+"""Largest number that is believed: clients are charged for tokens, and JSON may have hundreds of digits."""
+_LINE_ENDS = re.compile(rb"\r\n|\r|\n")
 T = TypeVar("T")
+Events = Iterator[InferenceEvent]
 
 
 class BrokenAnswer(Exception):
@@ -58,30 +60,27 @@ class ReportedError(Exception):
         self.text = "".join(each if each.isprintable() else " " for each in text)
 
 
-class Reader:
-    """Reads the answer to one call, sans-IO.
+class CallFailure(Exception):
+    """An error of a call.
 
-    Its methods yield the events of one server-sent event, of a complete answer in JSON, of some bytes of an
-    answer that is neither, and of the end of the bytes. They raise BrokenAnswer if it is none of the
-    protocol, ReportedError if it reports an error in a way of its own.
+    Args:
+        problem: Problem for the client; that of a fault of the remote has none of its words.
+        reason: Reason in a few words, for operators.
+        counts: True if the breaker counts it, False if the remote has answered; None if nothing is known.
+        pause: Seconds in which the remote wants no requests; 0 for none.
+        detail: Further words that only the log may tell.
     """
 
-    finished = False
-    """True once the answer is complete, with its last event: what is wrong after that is of no account."""
-    most = 64 * 1024
-    """Most bytes of a complete answer in JSON, which becomes twenty times as large in memory."""
+    def __init__(
+        self, problem: Problem, reason: str, counts: bool | None = True, pause: float = 0.0, detail: str = ""
+    ) -> None:
+        super().__init__(reason)
+        self.problem, self.reason, self.counts, self.pause = problem, reason, counts, pause
+        self.detail = detail
 
-    def event(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        raise BrokenAnswer("events where none are expected")
 
-    def whole(self, data: JsonObject) -> Iterator[InferenceEvent]:
-        raise BrokenAnswer("JSON where none is expected")
-
-    def piece(self, data: bytes) -> Iterator[InferenceEvent]:
-        raise BrokenAnswer("an answer of another type")
-
-    def end(self) -> Iterator[InferenceEvent]:
-        raise BrokenAnswer("an answer that ends before its last event")
+def _broken_off() -> Events:
+    raise BrokenAnswer("an answer that ends before its last event")
 
 
 @attrs.frozen
@@ -91,15 +90,87 @@ class Call:
     Args:
         path: Path after its base address.
         body: Body in JSON; of a form, its fields.
+        read: Function that yields the events of a piece of the answer: of a server-sent event, of the whole
+            in JSON, or of some bytes of sound. It raises BrokenAnswer for what is none of the protocol, and
+            ReportedError for an error that is reported in a way of its own.
+        end: Function that yields those of the end of the pieces, likewise.
+        most: Most bytes of a whole in JSON, which becomes twenty times as large in memory.
         file: Path of a file that makes it a form.
-        is_binary: True if the answer is neither JSON nor events.
     """
 
     path: str
     body: JsonObject = attrs.field(repr=False)
-    reader: Reader
+    read: Callable[[Any], Events]
+    form: Literal["events", "json", "sound"] = "json"
+    end: Callable[[], Events] = _broken_off
+    most: int = 64 * 1024
     file: str | None = None
-    is_binary: bool = False
+
+
+class Answer:
+    """Reads the answer to a call.
+
+    Args:
+        take: Callback for its events; must not block.
+
+    Attributes:
+        finished: True once its last event has come: what is wrong after that is of no account.
+    """
+
+    def __init__(self, call: Call, take: Callable[[InferenceEvent], None]) -> None:
+        self.call, self._take = call, take
+        self._rest = bytearray()
+        self.finished = False
+
+    def feed(self, data: bytes) -> bool:
+        """Read the next bytes of sound, or of events in lines that end with LF, CR LF or CR; return whether
+        the answer is complete. Raises BrokenAnswer: They are no such stream, or a line is too long.
+        """
+        if self.call.form == "sound":
+            return self.deliver(self.call.read(data))
+        self._rest += data
+        lines: list[bytes] = []
+        if _LINE_ENDS.search(data) is not None:
+            *lines, rest = _LINE_ENDS.split(bytes(self._rest))
+            self._rest = bytearray(rest)
+        for line in lines:
+            content = line[5:].strip() if line.startswith(b"data:") else b""
+            if content and not self.finished:
+                is_end = content == b"[DONE]"
+                self.deliver(self.call.end() if is_end else self.call.read(json_object(content)))
+        if len(self._rest) > MAX_LINE:
+            raise BrokenAnswer(f"a line of more than {MAX_LINE:,} bytes")
+        return self.finished
+
+    def deliver(self, events: Events) -> bool:
+        for event in events:
+            self.finished = self.finished or isinstance(event, Finished)
+            self._take(event)
+        return self.finished
+
+
+def decoded(content: bytes) -> Any:
+    """Return a value in JSON. Raises BrokenAnswer: It is none."""
+    with suppress(ValueError, RecursionError):
+        return msgspec.json.decode(content)
+    try:  # what is no JSON to the strict reader: lone surrogates, which could not be sent on, and `NaN`
+        return json.loads(as_json(json.loads(content)))
+    except (ValueError, RecursionError):
+        raise BrokenAnswer("broken JSON") from None
+
+
+def json_object(content: bytes) -> dict[str, Any]:
+    """Return an object in JSON. Raises BrokenAnswer: It is none. ReportedError: It is an error."""
+    found = decoded(content)
+    if not isinstance(found, dict):
+        raise BrokenAnswer("JSON that is no object")
+    if error := found.get("error") or (found.get("type") == "error" and found):
+        raise ReportedError(error)
+    return found
+
+
+def as_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
 
 
 def unsupported(what: str, api: str) -> ProblemError:
@@ -108,62 +179,24 @@ def unsupported(what: str, api: str) -> ProblemError:
     return ProblemError(Problem(400, "remote_unsupported", detail))
 
 
-def encoded(data: bytes) -> str:
-    return base64.b64encode(data).decode()
-
-
-def media_type(part: ImagePart | DocumentPart) -> str:
-    return (
-        "application/pdf" if isinstance(part, DocumentPart) else f"image/{image_format(part.data) or 'png'}"
-    )
-
-
-def data_url(part: ImagePart | DocumentPart) -> str:
-    return f"data:{media_type(part)};base64,{encoded(part.data)}"
-
-
-def document_of(part: DocumentPart) -> dict[str, Any]:
-    return {"filename": part.name or "document.pdf", "file_data": data_url(part)}
-
-
-def audio_part(part: AudioPart) -> dict[str, Any]:
-    sound = {"data": encoded(part.data), "format": "wav" if part.data[:4] == b"RIFF" else "mp3"}
-    return {"type": "input_audio", "input_audio": sound}
-
-
 def parameters_of(request: InferenceRequest) -> dict[str, Any]:
     """Return the generation parameters that the request or its profile sets."""
     return {**request.defaults, **request.overrides}
 
 
-def refuse_others(request: InferenceRequest, chat: ChatInput, known: Collection[str], api: str) -> None:
-    """Raise ProblemError (400) for what a client has set beyond the `known`: the protocol lacks it."""
-    neutral: Any = GenerationParameters()
-    names = [name for name, value in request.overrides.items() if value != getattr(neutral, name)]
-    of_chat = {
-        "chat_template_kwargs": chat.template_options,
-        "continue_final_message": chat.continue_final_message,
-        "verbosity": chat.verbosity != "medium",
-    }
-    names += [name for name, is_set in of_chat.items() if is_set]
-    if left_out := [f"`{name}`" for name in names if name not in known]:
-        raise unsupported(", ".join(left_out), api)
+def given(body: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def number_of(value: Any) -> float | None:
-    """Return a finite number of an answer; None for what is none."""
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    try:
-        found = float(value)
-    except OverflowError:  # JSON may have hundreds of digits
-        return None
-    return found if math.isfinite(found) else None
+    """Return a number of an answer, cut to what is believed; None for what is none."""
+    is_number = type(value) in (int, float) and value == value
+    return float(max(-MAX_COUNT, min(value, MAX_COUNT))) if is_number else None
 
 
 def count_of(value: Any) -> int:
     """Return a number of tokens that a remote reports; 0 for what is none."""
-    return max(0, min(int(number_of(value) or 0), MAX_COUNT))
+    return max(0, int(number_of(value) or 0))
 
 
 def typed(value: Any, kind: type[T]) -> T:
@@ -175,18 +208,16 @@ def typed(value: Any, kind: type[T]) -> T:
     return value
 
 
-def members_of(value: Any, *names: str) -> JsonObject:
-    """Return an object of an answer, or the one below these names; it raises as `text_of` does."""
-    found = typed(value, dict)
-    return members_of(found.get(names[0]), *names[1:]) if names else found
+def member(data: Any, path: str, kind: type[T]) -> T:
+    """Return a member of an object, or one below it (`message.usage`); it raises as `typed` does."""
+    *above, name = path.split(".")
+    for each in above:
+        data = typed(data.get(each), dict)
+    return typed(data.get(name), kind)
 
 
-def items_of(value: Any) -> list[JsonObject]:
-    return [typed(each, dict) for each in typed(value, list)]
-
-
-def text_of(value: Any) -> str:
-    return typed(value, str)
+def items_of(data: JsonObject, name: str) -> list[JsonObject]:
+    return [typed(each, dict) for each in member(data, name, list)]
 
 
 def index_of(value: Any, most: int) -> int:
@@ -208,34 +239,30 @@ class Choice:
     _size: int = 0
 
     def say(self, text: Any, logprobs: tuple[TokenLogprob, ...] = ()) -> Iterator[TextDelta]:
+        said = typed(text, str)
         if self._size < MAX_RAW:
-            self._text.append(text_of(text))
-            self._size += len(self._text[-1])
-        if text or logprobs:
-            yield TextDelta(text_of(text), self.index, logprobs)
+            self._text.append(said)
+            self._size += len(said)
+        if said or logprobs:
+            yield TextDelta(said, self.index, logprobs)
 
     def think(self, text: Any) -> Iterator[ReasoningDelta]:
         if text:
-            yield ReasoningDelta(text_of(text), self.index)
+            yield ReasoningDelta(typed(text, str), self.index)
 
     def begin_call(self, call: JsonObject, ident: Any, arguments: str = "") -> Iterator[ToolCallDelta]:
         """Yield the beginning of the next call, whose members have its name."""
-        name, number = text_of(call.get("name")), self.calls
+        name, number = member(call, "name", str), self.calls
         if not name or number >= MAX_CALLS:
             raise BrokenAnswer("a call without a name, or one too many")
         self.calls += 1
-        yield ToolCallDelta(number, text_of(ident) or f"call_{number}", name, arguments, self.index)
+        yield ToolCallDelta(number, typed(ident, str) or f"call_{number}", name, arguments, self.index)
 
     def go_on(self, number: int, arguments: Any) -> Iterator[ToolCallDelta]:
         if arguments:
-            yield ToolCallDelta(number, arguments=text_of(arguments), index=self.index)
+            yield ToolCallDelta(number, arguments=typed(arguments, str), index=self.index)
 
     def finish(self, usage: Usage) -> Finished:
         if self.reason is None:
             raise BrokenAnswer("an answer that ends before its finish reason")
-        text = "".join(self._text)
-        return Finished(self.reason, usage, Timing(), self.stop, self.index, raw=text)
-
-
-def as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+        return Finished(self.reason, usage, Timing(), self.stop, self.index, raw="".join(self._text))

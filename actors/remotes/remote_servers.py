@@ -1,4 +1,4 @@
-"""Everything that is known of the remotes: their state, figures of what was sent, and the lists of their
+"""Everything that is known of the remotes: their breakers, figures of what was sent, and the lists of their
 models, which are kept up to date in the background.
 """
 
@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from typing import Any, TypeGuard, get_args
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 import attrs
 import trio
 
-from greenroom.actors.remotes.breaker import Breaker, BreakerState
-from greenroom.actors.remotes.remote_call import count_of
-from greenroom.actors.remotes.routing import Candidate
+from greenroom.actors.remotes.remote_call import CallFailure, count_of
 from greenroom.schemas.events.statistics import RemoteStatus
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import JsonObject
@@ -26,6 +26,18 @@ from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings, given_values
 
+if TYPE_CHECKING:
+    from greenroom.actors.remotes.remote_client import RemoteClient
+
+BreakerState = Literal["closed", "open", "half_open"]
+
+FAILURES = 3
+"""Failures within `WINDOW` after which nothing more is sent."""
+WINDOW = 30.0
+"""Seconds in which failures count together."""
+PAUSES = (5.0, 10.0, 20.0, 40.0, 60.0)
+"""Seconds until one request may try again, by the number of tries in a row that failed."""
+
 MAX_MODELS = 5_000
 _MAX_NAME = 200
 _BY_NAME: tuple[tuple[str, ModelType], ...] = (
@@ -34,18 +46,71 @@ _BY_NAME: tuple[tuple[str, ModelType], ...] = (
     (r"\btts|speech|kokoro", "speech"),
     (r"whisper|transcribe", "transcription"),
 )
+"""Kinds that a model's name suggests, for servers that do not tell."""
 _CONTEXTS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
-
-INTERVALS = {"greenroom": 5.0}
+_INTERVALS = {"greenroom": 5.0}
 """Seconds between two lists of a remote, by its api; a Greenroom's tells what is loaded."""
 _INTERVAL = 30.0
 _LONGEST = 60.0
-SECONDS = 10.0
-"""Longest time until a list is there."""
-NO_KEY = "its key cannot be read"
-"""Reason for clients where a key is not there: only the log names its file."""
 
 log = get_logger(actor="remotes")
+
+
+class Breaker:
+    """Decides whether a remote is asked. Times are seconds by any clock that only advances.
+
+    While it is open nothing is sent. After a pause one request may try (half open): its success closes the
+    breaker, its failure opens it for longer. A request that ends with neither gives the try to another.
+    """
+
+    def __init__(self) -> None:
+        self._failures: deque[float] = deque(maxlen=FAILURES)
+        self._until: float | None = None
+        self._opened = 0
+        self._probe: object = None
+        self.reason = ""
+
+    def state(self, now: float) -> BreakerState:
+        if self._until is None:
+            return "closed"
+        return "open" if now < self._until else "half_open"
+
+    def may_begin(self, now: float) -> bool:
+        """Return whether a request could begin now, and take nothing."""
+        return self._until is None or (now >= self._until and self._probe is None)
+
+    def begin(self, request: object, now: float) -> bool:
+        """Return whether a request may be sent; in the half open state that is one at a time."""
+        may_begin = self.may_begin(now)
+        if may_begin and self._until is not None:
+            self._probe = request
+        return may_begin
+
+    def succeed(self, request: object) -> None:
+        """Record that the remote has answered; late answers from before it opened do not count."""
+        if self._until is None or request is self._probe:
+            self._until, self._probe, self._opened, self.reason = None, None, 0, ""
+            self._failures.clear()
+
+    def fail(self, request: object, now: float, reason: str) -> None:
+        """Record a failure that is the remote's own."""
+        self.reason = reason
+        if self._until is None:
+            self._failures.append(now)
+        is_too_much = len(self._failures) == FAILURES and now - self._failures[0] <= WINDOW
+        if is_too_much if self._until is None else request is self._probe:
+            self._until = now + PAUSES[min(self._opened, len(PAUSES) - 1)]
+            self._opened, self._probe = self._opened + 1, None
+            self._failures.clear()
+
+    def leave(self, request: object) -> None:
+        """Record the end of a request of which nothing was learnt, such as a cancelled one."""
+        if request is self._probe:
+            self._probe = None
+
+    def seconds_left(self, now: float) -> float:
+        """Return the seconds until a request may try; 0 if one may."""
+        return 0.0 if self._until is None else max(0.0, self._until - now)
 
 
 @attrs.frozen
@@ -54,18 +119,12 @@ class OfferedModel:
 
     Args:
         name: Its name here, without that of the remote.
-        there: Its name in the remote.
-        context: Most tokens of prompt and answer; 0 if unknown.
         loaded: True if it is known to be in memory.
         waiting: Number of requests that wait for it there.
     """
 
     name: str
-    there: str
-    kind: ModelType = "text"
-    context: int = 0
-    inputs: tuple[Modality, ...] = ("text",)
-    voices: tuple[str, ...] = ()
+    record: CapabilityRecord
     created: int = 0
     loaded: bool = False
     waiting: int = 0
@@ -80,6 +139,7 @@ class RemoteServer:
         error: Reason why the last list did not come; empty if it did.
         busy_until: Time until which it wants no requests, by `time.monotonic()`.
         requests: Number of requests that were sent; `running`, those of them that have not ended.
+        described: Descriptions of those models, and of those that the settings name and no list has.
     """
 
     name: str
@@ -93,18 +153,24 @@ class RemoteServer:
     failures: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-    described: tuple[ModelDescription, ...] = attrs.field(init=False)
+    described: Mapping[str, ModelDescription] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.described = _descriptions(self.name, self.remote, {})
+        self._describe({})
+
+    def _describe(self, found: Mapping[str, OfferedModel]) -> None:
+        listed = {**{name: guessed(self.remote, name) for name in self.remote.named}, **found}
+        self.described = {name: self.describe(model) for name, model in listed.items()}
+
+    def describe(self, model: OfferedModel) -> ModelDescription:
+        ident = f"{self.name}/{model.name}"
+        return ModelDescription(ident, model.created, record=model.record, model=ident, owned_by=self.name)
 
     def record_traffic(self, sent: int, received: int) -> None:
+        """Record bytes of bodies; only requests have some that are sent."""
+        self.requests += sent > 0
         self.bytes_sent += sent
         self.bytes_received += received
-
-    def leave_alone(self, seconds: float) -> None:
-        """Send it nothing for a time that it has asked for."""
-        self.busy_until = max(self.busy_until, time.monotonic() + seconds if seconds else 0.0)
 
     def fault(self, now: float) -> str:
         """Return the reason why nothing is sent to it now; empty if something may be."""
@@ -112,8 +178,9 @@ class RemoteServer:
             return f"has too much to do for {self.busy_until - now:.0f} s"
         return "" if self.breaker.may_begin(now) else f"is away ({self.breaker.reason})"
 
-    def refusal(self, request: object, now: float) -> Problem | None:
+    def refusal(self, request: object) -> Problem | None:
         """Begin a request, or return the problem why nothing is sent."""
+        now = time.monotonic()
         if not (why := self.fault(now)):
             self.breaker.begin(request, now)
             return None
@@ -122,22 +189,34 @@ class RemoteServer:
         left = self.busy_until - now if is_busy else self.breaker.seconds_left(now)
         return Problem(status, code, f"The remote '{self.name}' {why}.", retry_after=max(1, round(left)))
 
-    def record_list(self, listed: Iterator[OfferedModel], error: str = "", detail: str = "") -> None:
-        """Record the models of a list, or the reason why none came; the last list then stays. `detail`: what
-        only the log may tell of the reason.
-        """
-        if error and error != self.error:
-            log.warning("remote away", remote=self.name, reason=detail or error)
-        elif not error:
-            if self.error or self.models is None:
-                log.info("remote found", remote=self.name)
-            found = {model.name: model for model in listed}
-            if found != self.models:
-                self.models, self.described = found, _descriptions(self.name, self.remote, found)
-        self.error = error
+    def record_failure(self, request: object | None, failure: CallFailure) -> None:
+        """Record the failure of a request; None for a list, which tells nothing of a closed breaker."""
+        now = time.monotonic()
+        self.busy_until = max(self.busy_until, now + failure.pause if failure.pause else 0.0)
+        if request is not None and failure.counts:
+            self.breaker.fail(request, now, failure.reason)
+            if self.breaker.state(now) == "open":
+                log.warning("remote is not asked for a while", remote=self.name, reason=failure.reason)
+        elif request is not None and failure.counts is not None:
+            self.breaker.succeed(request)  # it is there
 
-    def status(self, now: float) -> RemoteStatus:
-        state: BreakerState = self.breaker.state(now)
+    def record_list(self, listed: Iterator[OfferedModel]) -> None:
+        found = {model.name: model for model in listed}
+        if self.error or self.models is None:
+            log.info("remote found", remote=self.name)
+        if found != self.models:
+            self.models = found
+            self._describe(found)
+        self.error = ""
+
+    def record_no_list(self, failure: CallFailure) -> None:
+        """Record the reason why no list came; the last one stays."""
+        if failure.reason != self.error:
+            log.warning("remote away", remote=self.name, reason=failure.detail or failure.reason)
+        self.error = failure.reason
+
+    def status(self) -> RemoteStatus:
+        state = self.breaker.state(time.monotonic())
         problem = self.breaker.reason if state != "closed" else self.error
         models = {f"{self.name}/{name}": model.loaded for name, model in (self.models or {}).items()}
         loaded = tuple(name for name, is_loaded in models.items() if is_loaded)
@@ -147,15 +226,10 @@ class RemoteServer:
 
 
 class RemoteServers:
-    """The remotes of the settings. Reading is safe on any thread.
+    """The remotes of the settings. Reading is safe on any thread."""
 
-    Args:
-        clock: Clock in seconds, with any origin.
-    """
-
-    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.servers = {name: RemoteServer(name, remote) for name, remote in settings.remote_servers.items()}
-        self._clock = clock
 
     def place(self, model: str) -> tuple[RemoteServer, str] | None:
         """Return the remote of a model and the model's name there; None if it is none of a remote."""
@@ -184,55 +258,35 @@ class RemoteServers:
 
     def descriptions(self) -> tuple[ModelDescription, ...]:
         """Return descriptions of all listed models; the same objects while no list has changed."""
-        return tuple(model for server in self.servers.values() for model in server.described)
+        return tuple(model for server in self.servers.values() for model in server.described.values())
 
     def describe(self, model: str) -> ModelDescription:
         """Return the description of a model of a remote."""
-        server, _, name = model.partition("/")
-        listed = (each for each in self.servers[server].described if each.id == model)
-        return next(listed, None) or _description(server, self.servers[server].remote, _guessed(name))
-
-    def candidate(self, model: str, used: int) -> Candidate:
-        """Return the facts about a model, of which so many slots are used or waited for here."""
-        server, name = self.servers[model.partition("/")[0]], model.partition("/")[2]
-        known, now = (server.models or {}).get(name), self._clock()
-        full = max(server.running, used) >= server.remote.slots or (known is not None and known.waiting > 0)
-        return Candidate(
-            model,
-            server.name,
-            server.remote.cost,
-            loaded=known is not None and known.loaded,
-            wait=None if full else 0.0,
-            full=full,
-            fault=server.fault(now),
-        )
+        owner, _, name = model.partition("/")
+        server = self.servers[owner]
+        return server.described.get(name) or server.describe(guessed(server.remote, name))
 
     def statuses(self) -> tuple[RemoteStatus, ...]:
-        return tuple(server.status(self._clock()) for server in self.servers.values())
+        return tuple(server.status() for server in self.servers.values())
 
 
-def _descriptions(
-    server: str, remote: Remote, listed: Mapping[str, OfferedModel]
-) -> tuple[ModelDescription, ...]:
-    """Return descriptions of listed models, and of those that the settings name and no list has."""
-    named = {name: _guessed(name) for name in remote.named}
-    return tuple(_description(server, remote, model) for model in {**named, **listed}.values())
+def guessed(remote: Remote, name: str) -> OfferedModel:
+    """Return a model of which nothing but its name is known."""
+    return OfferedModel(name, _record(remote, name, {}))
 
 
-def _guessed(name: str) -> OfferedModel:
-    return OfferedModel(name, name, kind_of(name))
-
-
-def _description(server: str, remote: Remote, model: OfferedModel) -> ModelDescription:
-    traits: dict[str, Any] = {"inputs": model.inputs, "voices": model.voices}
-    record = CapabilityRecord(model.kind, "default", f"remote ({remote.api})", model.context, **traits)
-    ident = f"{server}/{model.name}"
-    return ModelDescription(ident, model.created, record=record, model=ident, owned_by=server)
-
-
-def kind_of(name: str) -> ModelType:
-    """Return the kind that a model's name suggests, for servers that do not tell."""
-    return next((kind for pattern, kind in _BY_NAME if re.search(pattern, name.lower())), "text")
+def _record(remote: Remote, name: str, told: JsonObject) -> CapabilityRecord:
+    """Return the capabilities of a model that its entry in a list, or else its name, tells."""
+    by_name = (kind for pattern, kind in _BY_NAME if re.search(pattern, name.lower()))
+    by_type = (known for known in get_args(ModelType) if known == told.get("type"))
+    kind: ModelType = next(chain(by_type, by_name), "text")
+    context = next((count for key in _CONTEXTS if (count := count_of(told.get(key)))), 0)
+    found = told.get("capabilities")
+    voices = found.get("voices") if isinstance(found, dict) else None
+    named = tuple(filter(_is_name, voices))[:500] if isinstance(voices, list) else ()
+    inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
+    place = f"remote ({remote.api})"
+    return CapabilityRecord(kind, "default", place, context, inputs=inputs, voices=named)
 
 
 def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[OfferedModel]:
@@ -245,10 +299,11 @@ def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[Offered
     waiting = {each["id"]: count_of(each.get("waiting")) for each in _named(used, "models")}
     for entry in _named(listed, "data"):
         # What another Greenroom has from a remote itself is not asked of it.
-        kind = entry.get("architecture")
-        is_far = isinstance(kind, str) and kind.startswith("remote (")
-        if not is_far and (name := remote.name_here(entry["id"])) is not None:
-            yield _offered(name, entry, waiting.get(entry["id"], 0))
+        there, architecture = entry["id"], entry.get("architecture")
+        is_far = isinstance(architecture, str) and architecture.startswith("remote (")
+        if not is_far and (name := remote.name_here(there)) is not None:
+            figures = count_of(entry.get("created")), entry.get("state") == "ready", waiting.get(there, 0)
+            yield OfferedModel(name, _record(remote, there, entry), *figures)
 
 
 def _is_name(value: Any) -> TypeGuard[str]:
@@ -262,17 +317,6 @@ def _named(listed: Any, name: str) -> list[JsonObject]:
     return [each for each in entries if isinstance(each, dict) and _is_name(each.get("id"))]
 
 
-def _offered(name: str, entry: JsonObject, waiting: int) -> OfferedModel:
-    there, told = entry["id"], entry.get("capabilities")
-    kind = next((known for known in get_args(ModelType) if known == entry.get("type")), kind_of(there))
-    context = next((count for key in _CONTEXTS if (count := count_of(entry.get(key)))), 0)
-    voices = told.get("voices") if isinstance(told, dict) else None
-    names = tuple(filter(_is_name, voices))[:500] if isinstance(voices, list) else ()
-    inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
-    created, loaded = count_of(entry.get("created")), entry.get("state") == "ready"
-    return OfferedModel(name, there, kind, context, inputs, names, created, loaded, waiting)
-
-
 async def watch_remotes(remotes: RemoteServers) -> None:
     """Ask the remotes for their models again and again, until cancelled."""
     async with trio.open_nursery() as nursery:
@@ -280,49 +324,31 @@ async def watch_remotes(remotes: RemoteServers) -> None:
             nursery.start_soon(_watch, server)
 
 
-def list_url(remote: Remote) -> str:
-    return f"{remote.base}/models{'?limit=1000' if remote.api == 'anthropic' else ''}"
-
-
 async def _watch(server: RemoteServer) -> None:
     from greenroom.actors.remotes.remote_client import RemoteClient
 
-    client = RemoteClient(server.name, server.remote, server.record_traffic)
-    usual = pause = INTERVALS.get(server.remote.api, _INTERVAL)
-    try:
+    usual = pause = _INTERVALS.get(server.remote.api, _INTERVAL)
+    async with aclosing(RemoteClient(server.name, server.remote, server.record_traffic)) as client:
         while True:
             # While the breaker is open nothing is sent; then this is the one request that may try.
-            probe, now = object(), time.monotonic()
-            if now >= server.busy_until and server.breaker.begin(probe, now):
-                was_closed = server.breaker.state(now) == "closed"
-                is_there = await _refresh(server, client)
-                if not was_closed and is_there:
-                    server.breaker.succeed(probe)
-                elif not was_closed:
-                    server.breaker.fail(probe, time.monotonic(), server.error)
-                pause = usual if is_there else min(2 * pause, _LONGEST)
-            await trio.sleep(min(pause, max(server.breaker.seconds_left(time.monotonic()), 1.0) + usual))
-    finally:
-        await client.aclose()
+            probe = object()
+            if server.refusal(probe) is None:
+                is_probe = server.breaker.state(time.monotonic()) != "closed"
+                pause = usual if await _refresh(server, client, probe if is_probe else None) else 2 * pause
+                server.breaker.leave(probe)
+            left = server.breaker.seconds_left(time.monotonic())
+            await trio.sleep(min(pause, _LONGEST, max(left, 1.0) + usual))
 
 
-async def _refresh(server: RemoteServer, client: Any) -> bool:
+async def _refresh(server: RemoteServer, client: RemoteClient, probe: object) -> bool:
     """Bring the list up to date; return whether the remote has answered."""
-    from greenroom.actors.remotes.remote_client import CallFailure
-
-    remote, used = server.remote, None
     try:
-        key = await trio.to_thread.run_sync(remote.key)
-        listed, _ = await client.get(list_url(remote), key, SECONDS)
-        if remote.api == "greenroom":
-            with suppress(CallFailure):  # a guest's key does not open this
-                used, _ = await client.get(f"{remote.root}/admin/models", key, SECONDS)
-        server.record_list(read_list(remote, listed, used))
+        listed, used, _ = await client.list_models()
+        server.record_list(read_list(server.remote, listed, used))
     except CallFailure as failure:
-        server.record_list(iter(()), failure.reason)
-        server.leave_alone(failure.pause)
-        return not failure.counts
-    except (OSError, ValueError) as error:
-        server.record_list(iter(()), NO_KEY, str(error))
-        return False
+        server.record_no_list(failure)
+        server.record_failure(probe, failure)
+        return failure.counts is False
+    if probe is not None:
+        server.breaker.succeed(probe)
     return True

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import closing
+from contextlib import aclosing, closing
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -296,22 +296,20 @@ def check_remotes(settings: Settings) -> Iterator[Finding]:
     """Yield for each remote whether it is reached, takes the key, and has models that the settings list."""
     import trio
 
-    from greenroom.actors.remotes.remote_client import CallFailure, RemoteClient
-    from greenroom.actors.remotes.remote_servers import SECONDS, list_url, read_list
+    from greenroom.actors.remotes.remote_call import CallFailure
+    from greenroom.actors.remotes.remote_client import RemoteClient
+    from greenroom.actors.remotes.remote_servers import read_list
 
-    async def ask(name: str, remote: Remote) -> tuple[Any, str]:
-        client = RemoteClient(name, remote)
-        try:
-            return await client.get(list_url(remote), remote.key(), SECONDS)
-        finally:
-            await client.aclose()
+    async def ask(name: str, remote: Remote) -> tuple[Any, Any, str]:
+        async with aclosing(RemoteClient(name, remote)) as client:
+            return await client.list_models()
 
     for name, remote in settings.remote_servers.items():
         place = f"{name}, {remote.root}"
         try:
-            listed, date = trio.run(ask, name, remote)
-        except (CallFailure, OSError, ValueError) as error:
-            told = error.problem.detail if isinstance(error, CallFailure) else str(error)
+            listed, _, date = trio.run(ask, name, remote)
+        except CallFailure as failure:
+            told = failure.detail or failure.problem.detail
             yield Finding("remote", f"{place}: {told[:300]}", wrong=True)
             continue
         models = [*read_list(remote, listed)]

@@ -27,7 +27,16 @@ from greenroom.http.guard.rate_limits import RateLimits
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.pool_protocol import CancelRequest, RequestCancelled
-from greenroom.schemas.settings.caller import ANYBODY, STRANGER, Caller, KeyList, KeyRecord, digest_of
+from greenroom.schemas.settings.caller import (
+    ANYBODY,
+    STRANGER,
+    Caller,
+    KeyList,
+    KeyRecord,
+    checked_key,
+    digest_of,
+    key_in_file,
+)
 from greenroom.schemas.settings.listen_address import listen_addresses
 from greenroom.schemas.settings.settings import Settings
 
@@ -268,9 +277,6 @@ def _nothing() -> None:
     """Leave a request without a key alone."""
 
 
-LONGEST_KEY = 1_024  # Length limit of a key in characters; it has to fit into a header
-
-
 def settings_keys(settings: Settings) -> tuple[KeyRecord, ...]:
     """Return the keys in the settings `api_key` and `api_key_file`, with an operator's rights.
 
@@ -280,24 +286,14 @@ def settings_keys(settings: Settings) -> tuple[KeyRecord, ...]:
     """
     found = []
     if settings.api_key is not None:
-        found.append(_record("api_key", settings.api_key))
+        found.append(_record("api_key", checked_key("api_key", settings.api_key)))
     if settings.api_key_file is not None:
         place = f"api_key_file = {settings.api_key_file!r}"
-        try:
-            with Path(settings.api_key_file).expanduser().open(encoding="utf-8") as file:
-                text = file.read(2 * LONGEST_KEY)
-        except (OSError, RuntimeError, ValueError) as error:
-            raise ValueError(f"{place}: {getattr(error, 'strerror', None) or error}") from error
-        found.append(_record(place, text.strip()))
+        found.append(_record("api_key_file", key_in_file(place, settings.api_key_file)))
     return tuple(found)
 
 
-def _record(place: str, secret: str) -> KeyRecord:
-    if not secret:
-        raise ValueError(f"{place}: the key is empty")
-    if len(secret) > LONGEST_KEY or not (secret.isascii() and secret.isprintable()) or " " in secret:
-        raise ValueError(f"{place}: a key is one line of up to {LONGEST_KEY} printable ASCII characters")
-    name = place.partition(" ")[0]
+def _record(name: str, secret: str) -> KeyRecord:
     return KeyRecord(name, digest_of(secret), Caller(owner=f"key_of_{name}", name=name), created=0.0)
 
 

@@ -8,6 +8,7 @@ import secrets
 import uuid
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 
 import attrs
 
@@ -106,6 +107,30 @@ class KeyRecord:
         """Return whether the key is valid at a Unix time, in seconds."""
         expires = self.caller.expires
         return self.revoked is None and not self.is_off and (expires is None or now < expires)
+
+
+LONGEST_KEY = 4_096  # Length limit of a key in characters; it has to fit into a header
+
+
+def checked_key(place: str, secret: str) -> str:
+    """Return a key that was found at a place. Raises ValueError: It cannot be sent in a header; the message
+    names the place, but no key.
+    """
+    if not secret:
+        raise ValueError(f"{place}: the key is empty")
+    if len(secret) > LONGEST_KEY or not (secret.isascii() and secret.isprintable()) or " " in secret:
+        raise ValueError(f"{place}: a key is one line of up to {LONGEST_KEY} printable ASCII characters")
+    return secret
+
+
+def key_in_file(place: str, path: str) -> str:
+    """Return the key in a file. Raises ValueError: as `checked_key`, or the file cannot be read."""
+    try:
+        with Path(path).expanduser().open(encoding="utf-8") as file:
+            text = file.read(2 * LONGEST_KEY)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise ValueError(f"{place}: {getattr(error, 'strerror', None) or error}") from error
+    return checked_key(place, text.strip())
 
 
 def digest_of(secret: str) -> bytes:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 from fnmatch import fnmatchcase
-from pathlib import Path
+from itertools import chain
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 import attrs
 
+from greenroom.schemas.settings.caller import checked_key, key_in_file
 from greenroom.schemas.settings.setting_groups import merge_tables, setting, setting_table
 
 REMOTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -18,7 +19,6 @@ REMOTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 RemoteApi = Literal["greenroom", "openai", "anthropic", "responses"]
 Preference = Literal["order", "cheapest", "loaded"]
-MAX_KEY = 4_096
 
 
 @attrs.frozen(repr=False)
@@ -47,12 +47,9 @@ class Remote:
 
     def __attrs_post_init__(self) -> None:
         parts = urlsplit(self.url)
-        if self.url and (parts.scheme not in ("http", "https") or not parts.hostname):
-            raise ValueError("url must begin with http:// or https://")
-        if not self.url.isprintable() or " " in self.url:
-            raise ValueError("url must be one word of printable characters")
-        if parts.port == 0:
-            raise ValueError("url must have a port between 1 and 65535")
+        is_web = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if self.url and not (is_web and self.url.isprintable() and " " not in self.url):
+            raise ValueError("url must be one word that begins with http:// or https:// and a host")
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError("url must have no user, query or fragment; a key belongs in key_env or key_file")
 
@@ -67,33 +64,18 @@ class Remote:
         return self.base.removesuffix("/v1")
 
     def key(self) -> str | None:
-        """Return its API key; None if the settings name none. It reads a file.
-
-        Raises:
-            ValueError: The key cannot be read, or sent; the message does not have it.
+        """Return its API key; None if the settings name none. It reads a file. Raises ValueError: The key
+        cannot be read, or sent; the message does not have it.
         """
         if self.key_env is not None:
-            place, found = f"the variable {self.key_env}", os.environ.get(self.key_env, "")
-        elif self.key_file is not None:
-            place = f"key_file {self.key_file}"
-            try:
-                with Path(self.key_file).expanduser().open(encoding="utf-8") as file:
-                    found = file.read(MAX_KEY + 1).strip()
-            except (OSError, RuntimeError, UnicodeDecodeError) as error:
-                why = getattr(error, "strerror", None) or "is no text"
-                raise ValueError(f"{place}: {why}") from None
-        else:
-            return None
-        if not found or len(found) > MAX_KEY or not (found.isascii() and found.isprintable()):
-            raise ValueError(f"{place} holds no key: a key is one line of printable ASCII characters")
-        return found
+            return checked_key(f"the variable {self.key_env}", os.environ.get(self.key_env, ""))
+        return None if self.key_file is None else key_in_file(f"key_file {self.key_file}", self.key_file)
 
     def name_here(self, there: str) -> str | None:
         """Return the name here of a model of the remote, without the remote's; None for none."""
-        if (here := next((here for here, name in self._renamed.items() if name == there), None)) is not None:
-            return here
-        plain = (entry for entry in self.models if "=" not in entry)
-        return there if any(fnmatchcase(there, entry) for entry in plain) else None
+        renamed = (here for here, name in self._renamed.items() if name == there)
+        plain = (there for entry in self.models if "=" not in entry and fnmatchcase(there, entry))
+        return next(chain(renamed, plain), None)
 
     def name_there(self, here: str) -> str | None:
         """Return the name of a model in the remote; None if the settings list no model of that name."""
@@ -148,9 +130,7 @@ class Remotes:
     @property
     def remote_servers(self) -> dict[str, Remote]:
         """The remotes by name, none with `local_only`; each setting from the first table that has it.
-
-        Raises:
-            ValueError: A remote has no address, or two keys.
+        Raises ValueError: A remote has no address, or two keys.
         """
         servers = merge_tables(Remote, self.remotes)
         for name, server in servers.items():

@@ -371,7 +371,7 @@ async def test_the_doctor_tells_of_each_remote_what_is_wrong(monkeypatch: pytest
     assert "cannot be used" in wrong["odd"]
     assert "cannot be used" in wrong["uncertain"]
     assert "refuses its key" in wrong["locked"]
-    assert "the variable NO_KEY holds no key" in wrong["keyless"]
+    assert "the variable NO_KEY: the key is empty" in wrong["keyless"]
     assert [each.text for each in found if "clock" in each.text]
     assert any("2 models" in each.text for each in found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from greenroom.actors.remotes.breaker import FAILURES, PAUSES, WINDOW, Breaker
+from greenroom.actors.remotes.remote_servers import FAILURES, PAUSES, WINDOW, Breaker
 
 STEPS = st.lists(
     st.tuples(

@@ -20,10 +20,10 @@ import trio
 from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
-from greenroom.actors.remotes.breaker import FAILURES
-from greenroom.actors.remotes.remote_client import CallFailure, EventStream, RemoteClient, _retry_after
+from greenroom.actors.remotes.remote_call import Answer, CallFailure
+from greenroom.actors.remotes.remote_client import RemoteClient, _retry_after
 from greenroom.actors.remotes.remote_model import RemoteModel, call_of
-from greenroom.actors.remotes.remote_servers import MAX_MODELS, read_list
+from greenroom.actors.remotes.remote_servers import FAILURES, MAX_MODELS, read_list
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.actors.system import System, open_system
@@ -152,7 +152,7 @@ async def outcome(client: RemoteClient, far: StandIn, api: Any, script: Script) 
     events: list[InferenceEvent] = []
     problem = None
     try:
-        await client.ask(call, None, {}, events.append)
+        await client.ask(call, {}, events.append)
     except CallFailure as failure:
         problem = failure.problem
     assert (problem is None) == any(isinstance(event, Finished) for event in events)
@@ -344,7 +344,7 @@ async def test_an_answer_with_calls_ends_with_calls_by_whatever_name(reason: str
 def test_a_stream_may_come_in_single_bytes(api: str) -> None:
     events: list[InferenceEvent] = []
     call = call_of(chat("far/big"), "big", Remote("http://far", api))  # type: ignore[arg-type]
-    stream = EventStream(call.reader, events.append)
+    stream = Answer(call, events.append)
     whole_stream = b"".join(STREAMS[api]).replace(b"\n", b"\r\n")
     complete = [stream.feed(bytes([each])) for each in whole_stream]
     assert complete[-1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from greenroom.actors.remotes.routing import Candidate, Wish, decide
+from greenroom.actors.pool.model_choice import Candidate, Wish, decide
 
 NOTES = Path(__file__).resolve().parents[3] / "notes" / "models-elsewhere.md"
 HERE = Candidate("small", loaded=True)
