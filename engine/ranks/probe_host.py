@@ -23,20 +23,9 @@ from typing import Any
 import msgspec
 
 from greenroom.engine.ranks.agreement import Agreement, agreement_of
+from greenroom.schemas.settings.hosts import MAX_HOSTS
 
-_PINGS, _BLOCKS, _BLOCK_BYTES = 200, 4, 4 << 20
-
-
-class Link(msgspec.Struct, frozen=True):
-    """An interface with an address of the ring, and ports that are free there; none if there is no such one.
-
-    Args:
-        kind: `loopback`, `thunderbolt`, `wireless` or `ethernet`; `virtual` for one without hardware.
-    """
-
-    name: str = ""
-    kind: str = ""
-    ports: list[int] = []
+_PINGS, _BLOCKS, _BLOCK_BYTES = 200, 3, 4 << 20
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -47,6 +36,8 @@ class HostReport(msgspec.Struct, frozen=True):
         memory_bytes: Bytes that ranks of all models may take, and `free_bytes` those that no program has.
         agreement: Its versions and files, to be compared with those of the other hosts.
         folder: Folder of the model's files; None if it has none.
+        interface: Interface with its address in the ring, and `ports` that are free there; none without it.
+        link: Kind of that: `loopback`, `thunderbolt`, `wireless`, `ethernet`; `virtual` without hardware.
         thunderbolt: Generation of its Thunderbolt; 0 without.
         has_jaccl: True if MLX can use RDMA there.
     """
@@ -57,13 +48,15 @@ class HostReport(msgspec.Struct, frozen=True):
     free_bytes: int = 0
     agreement: Agreement = {}
     folder: str | None = None
-    link: Link = Link()
+    interface: str = ""
+    link: str = ""
+    ports: list[int] = []
     thunderbolt: int = 0
     has_jaccl: bool = False
 
 
-def report(folder: str, model: str, files: list[str], ip: str, ports: int) -> HostReport:
-    """Describe this machine. `ports`: number of free ports wanted at an address."""
+def report(folder: str, model: str, files: list[str], ip: str) -> HostReport:
+    """Describe this machine, and its link with an address of the ring."""
     import mlx.core as mx
 
     from greenroom.engine.resources.device_memory import available_memory, default_memory
@@ -73,7 +66,7 @@ def report(folder: str, model: str, files: list[str], ip: str, ports: int) -> Ho
         from greenroom.engine.catalog.hub.hub_cache import find_cached_model, hub_cache_folder
 
         found = find_cached_model(model, hub_cache_folder())
-    memory = default_memory()
+    memory, (interface, link) = default_memory(), find_link(ip)
     speeds = re.findall(r"(\d+) Gb/s", _output("system_profiler", "SPThunderboltDataType"))
     return HostReport(
         name=f"{socket.gethostname()}, {platform.platform()}",
@@ -81,7 +74,9 @@ def report(folder: str, model: str, files: list[str], ip: str, ports: int) -> Ho
         free_bytes=available_memory() or memory,  # macOS makes room
         agreement=agreement_of(found or Path("/nonexistent"), files),
         folder=None if found is None else str(found),
-        link=find_link(ip, free_ports(ip, ports)),
+        interface=interface,
+        link=link,
+        ports=free_ports(ip, MAX_HOSTS),
         # Thunderbolt 5 has 80 Gb/s, and 120 in one direction; 4 has 40.
         thunderbolt=(5 if max(map(int, speeds)) >= 80 else 4) if speeds else 0,
         has_jaccl=mx.distributed.is_available("jaccl"),
@@ -98,12 +93,10 @@ def free_ports(ip: str, count: int) -> list[int]:
         return []
 
 
-def find_link(ip: str, ports: list[int]) -> Link:
-    """Return the interface with an address, where ports are free."""
-    if not ports:
-        return Link()
+def find_link(ip: str) -> tuple[str, str]:
+    """Return the name and kind of the interface with an address of this machine."""
     if ip.startswith("127."):
-        return Link("lo", "loopback", ports)
+        return "lo", "loopback"
     listed = _output("ip", "-o", "-4", "addr") or _output("ifconfig", "-a")  # of Linux; of macOS
     pattern = rf"^(?:\d+: )?(\S+?):? (?:(?!^\w).)*?\binet {re.escape(ip)}[ /]"
     found = re.search(pattern, listed, re.MULTILINE | re.DOTALL)
@@ -117,7 +110,7 @@ def find_link(ip: str, ports: list[int]) -> Link:
         "wireless": "wi-fi" in words or (device / "wireless").exists(),
         "ethernet": port is not None or (device / "device").exists(),
     }
-    return Link(name, next((kind for kind, holds in kinds.items() if holds), "virtual"), ports)
+    return name, next((kind for kind, holds in kinds.items() if holds), "virtual")
 
 
 def _output(*command: str) -> str:

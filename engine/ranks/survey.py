@@ -9,7 +9,6 @@ import os
 import shlex
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -44,7 +43,7 @@ this machine. Without a terminal, standard input is a clean pipe, whose end tell
 one is gone."""
 
 _PROBE = "greenroom.engine.ranks.probe_host"
-_REPORT_SECONDS, _LINK_SECONDS = 30.0, 60.0
+_ANSWER_SECONDS = 30.0
 _ALONE, _PROMPT = 20.0, 1_000  # Tokens per second, and tokens of the prompt, in the example
 
 
@@ -55,15 +54,15 @@ def command_on(host: Host, arguments: Sequence[str]) -> list[str]:
     return command if host.is_here else [*SSH, "--", host.ssh, f"exec {shlex.join(command)}"]
 
 
-def ask(host: Host, question: Mapping[str, Any], seconds: float, kind: type[T]) -> T:
-    """Return the answer of `probe_host` on a host, after at most `seconds`.
+def ask(host: Host, question: Mapping[str, Any], kind: type[T]) -> T:
+    """Return the answer of `probe_host` on a host.
 
     Raises:
         ValueError: One sentence that names the host: ssh fails, it does not answer, or has no Greenroom.
     """
     command = command_on(host, ["-P", "-m", _PROBE, json.dumps(question)])
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ANSWER_SECONDS)
     except subprocess.TimeoutExpired:
         raise ValueError(f"host {host.ssh} did not answer in time") from None
     except OSError as error:
@@ -94,15 +93,14 @@ def weight_files(folder: Path | None) -> list[str]:
 
 def ask_reports(hosts: Sequence[Host], folder: Path | None, model: str) -> dict[str, HostReport]:
     """Return the reports of hosts by name. All are asked at once."""
-    counts, known = Counter(host.ssh for host in hosts), [*dict.fromkeys(hosts)]
+    known = [*dict.fromkeys(hosts)]
     asked: dict[str, Any] = {"folder": _portable(folder), "model": model, "files": weight_files(folder)}
 
     def report(host: Host) -> HostReport:
-        question = {**asked, "ip": host.ips[0], "ports": counts[host.ssh]}
         if host.is_here and host.python is None:
-            return probe_host.report(**question)
+            return probe_host.report(**asked, ip=host.ips[0])
         try:
-            return ask(host, {"ask": "report", **question}, _REPORT_SECONDS, HostReport)
+            return ask(host, {"ask": "report", **asked, "ip": host.ips[0]}, HostReport)
         except ValueError as error:
             return HostReport(str(error))
 
@@ -115,21 +113,35 @@ def _portable(folder: Path | None) -> str:
     return f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
 
 
-def faults_of(host: Host, report: HostReport, folder: Path | None, here: Agreement) -> Iterator[str]:
-    """Yield sentences why a host can hold no rank of a model. `here`: what it must have as rank 0 has it."""
+Finding = tuple[str, str, bool]
+"""A host or link, a sentence about it, and True for a fault."""
+
+
+def examine(host: Host, report: HostReport, folder: Path | None, here: Agreement) -> Iterator[Finding]:
+    """Yield what a host has and lacks for a rank. `here`: what it must have as rank 0 has it."""
     if report.fault:
-        yield report.fault
+        yield host.ssh, report.fault, True
         return
-    if not report.link.ports:
-        yield f"host {host.ssh}: no interface there has the address {host.ips[0]}"
+    how, ip = "this machine" if host.is_here else "reached by ssh", host.ips[0]
+    libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
+    yield host.ssh, f"{how} ({report.name}); {libraries}", False
+    if report.ports:
+        yield host.ssh, f"{ip} is {report.interface} ({report.link})", False
+    else:
+        yield host.ssh, f"host {host.ssh}: no interface there has the address {ip}", True
+    if ip.startswith("169.254."):
+        text = f"{ip} is link-local and may change at every start: give the interface a fixed address"
+        yield host.ssh, text, False
     if folder is not None and report.folder is None:
         where = f"neither at {_portable(folder)} nor in its hub's cache"
-        yield f"host {host.ssh} has no files of the model, {where}"
+        yield host.ssh, f"host {host.ssh} has no files of the model, {where}", True
         return
+    if folder is not None:
+        yield host.ssh, f"has the files of the model, in {report.folder}", False
     try:
         check_agreement(here, {name: report.agreement.get(name, "missing") for name in here}, host.ssh)
     except ValueError as error:
-        yield str(error)
+        yield host.ssh, str(error), True
 
 
 def rooms_of(
@@ -160,33 +172,29 @@ def places_on(
     """
     reports = ask_reports(hosts, folder, name)
 
-    def check(host: Host, here: Agreement) -> HostReport:
-        for fault in faults_of(host, reports[host.ssh], folder, here):
-            raise ProblemError(load_failed(name, f"{fault}."))
-        return reports[host.ssh]
-
-    links = [check(host, agreement_of(folder, ())).link for host in hosts]
+    libraries = agreement_of(folder, ())
+    for host in hosts:
+        for _, text, is_fault in examine(host, reports[host.ssh], folder, libraries):
+            if is_fault:
+                raise ProblemError(load_failed(name, f"{text}."))
     stages = plan_placement(folder, record, settings, hosts, rooms_of(hosts, reports, account), name)
-    here = agreement_of(folder, weight_files(folder))
-    for host, stage in zip(hosts, stages, strict=True):  # which reads no other files
-        check(host, {file: here[file] for file in stage.files})
-    addresses = [f"{host.ips[0]}:{link.ports.pop()}" for host, link in zip(hosts, links, strict=True)]
-    if far := [address for address, link in zip(addresses, links, strict=True) if link.kind != "loopback"]:
+    addresses = [f"{host.ips[0]}:{reports[host.ssh].ports.pop()}" for host in hosts]
+    if any(reports[host.ssh].link != "loopback" for host in hosts):
         log.warning(
             "ranks listen without authentication",
             model=name,
-            addresses=", ".join(far),
+            addresses=", ".join(addresses),
             effect="whoever reaches these addresses can read and change what the model computes",
         )
     split = tuple(stage.layers for stage in stages)
     plan = {"model": name, "split": split, "ring": [[address] for address in addresses]}
-    here = {**here, **agreement_of(folder, (), plan)}
+    agreement = agreement_of(folder, weight_files(folder), plan)  # which each rank compares with its own
     return tuple(
         RankPlace(
             host.ssh,
             address,
             tuple(command_on(host, ["-P", "-m", RANK])),
-            link.kind,
+            reports[host.ssh].link,
             stage,
             {
                 "host": host.ssh,
@@ -195,18 +203,12 @@ def places_on(
                 "folder": reports[host.ssh].folder,
                 "memory_bytes": stage.limit,
                 "split": split,
-                "agreement": here,
+                "agreement": agreement,
                 "files": ("config.json", *stage.files),
             },
         )
-        for host, stage, address, link in zip(hosts, stages, addresses, links, strict=True)
+        for host, stage, address in zip(hosts, stages, addresses, strict=True)
     )
-
-
-# Findings about hosts, in words for their owner.
-
-Finding = tuple[str, str, bool]
-"""A host or link, a sentence about it, and True for a fault."""
 
 
 def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> Iterator[Finding]:
@@ -230,18 +232,17 @@ def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> 
         raise ValueError("name hosts: a file HOSTS.json, SSH=ADDRESS, or the setting `hosts`")
     hosts = place_ranks(ranks if ranks > 1 else len(hosts), hosts)
     reports = ask_reports(hosts, folder, name)
-    rooms = rooms_of(hosts, reports, MemoryAccount(settings.memory_bytes))
     here = agreement_of(folder or Path("/nonexistent"), weight_files(folder))
     any_fault = False
     for host in dict.fromkeys(hosts):
-        report = reports[host.ssh]
-        for text in _descriptions(host, report, rooms[host.ssh], name):
-            yield host.ssh, text, False
-        for fault in faults_of(host, report, folder, here):
-            yield host.ssh, fault, True
-            any_fault = True
+        for finding in examine(host, reports[host.ssh], folder, here):
+            any_fault |= finding[2]
+            yield finding
     if any_fault:
         return
+    rooms = rooms_of(hosts, reports, MemoryAccount(settings.memory_bytes))
+    for ssh, room in rooms.items():
+        yield ssh, f"ranks may have {room / 1e9:.1f} GB there", False
     yield from _check_links(hosts, reports, folder)
     if folder is not None:
         try:
@@ -249,21 +250,6 @@ def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> 
             yield "split", describe(plan_placement(folder, record, settings, hosts, rooms, name)), False
         except ProblemError as error:
             yield "split", error.problem.detail, True
-
-
-def _descriptions(host: Host, report: HostReport, room: int, model: str) -> Iterator[str]:
-    if report.fault:
-        return
-    how = "this machine" if host.is_here else "reached by ssh"
-    libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
-    yield f"{how} ({report.name}); {libraries}"
-    yield f"ranks may have {room / 1e9:.1f} GB there"
-    if report.folder is not None:
-        yield f"has the files of {model}, in {report.folder}"
-    if report.link.ports:
-        yield f"{host.ips[0]} is {report.link.name} ({report.link.kind})"
-    if host.ips[0].startswith("169.254."):
-        yield f"{host.ips[0]} is link-local and may change at every start: give the interface a fixed address"
 
 
 def _check_links(
@@ -277,7 +263,7 @@ def _check_links(
     for first, second in links.values() if len(hosts) > 1 else ():
         subject, (one, other) = f"{first.ssh} → {second.ssh}", (reports[first.ssh], reports[second.ssh])
         # Two ports of one machine, unless it is both.
-        addresses = f"{first.ips[0]}:{one.link.ports[0]}", f"{second.ips[0]}:{other.link.ports[-1]}"
+        addresses = f"{first.ips[0]}:{one.ports[0]}", f"{second.ips[0]}:{other.ports[-1]}"
         try:
             latency, bandwidth = measure_link((first, second), addresses)
         except ValueError as error:
@@ -285,13 +271,13 @@ def _check_links(
             continue
         figures.append((latency, bandwidth))
         yield subject, f"{latency * 1000:.2f} ms one way, {bandwidth / 1e9:.2f} GB/s", False
-        yield subject, possible_transport(one, other, uses_rdma=bool(first.rdma)), False
+        yield subject, possible_transport(one, other), False
     if figures:
         latencies, bandwidths = zip(*figures, strict=True)
         config = {} if folder is None else read_optional(folder / "config.json")
         width = int(text_config(config).get("hidden_size") or config.get("hidden_size") or 4_096)
         yield "expect", expectation(len(hosts), max(latencies), min(bandwidths), 2 * width), False
-    if any(reports[host.ssh].link.kind != "loopback" for host in hosts):
+    if any(reports[host.ssh].link != "loopback" for host in hosts):
         text = "the ring has no authentication and no encryption: keep it on a cable or network of your own"
         yield "safety", text, False
 
@@ -301,7 +287,7 @@ def measure_link(ends: Sequence[Host], addresses: Sequence[str]) -> tuple[float,
 
     def measure(rank: int) -> tuple[float, float]:
         question = {"ask": "measure", "rank": rank, "addresses": addresses}
-        return ask(ends[rank], question, _LINK_SECONDS, tuple[float, float])
+        return ask(ends[rank], question, tuple[float, float])
 
     try:
         return _at_once(measure, (0, 1))[0]
@@ -309,22 +295,20 @@ def measure_link(ends: Sequence[Host], addresses: Sequence[str]) -> tuple[float,
         raise ValueError(f"no link from {addresses[0]} to {addresses[1]}: {error}") from None
 
 
-def possible_transport(*ends: HostReport, uses_rdma: bool = False) -> str:
+def possible_transport(*ends: HostReport) -> str:
     """Return a sentence on the fastest transport that the hardware of both ends can ever have."""
-    kinds = {end.link.kind for end in ends}
+    kinds = {end.link for end in ends}
     elsewhere = "" if "thunderbolt" in kinds else "; these addresses are not those of the Thunderbolt bridge"
     if kinds == {"loopback"}:
         return "one machine: the ring over its loopback, which needs no cable"
     match min(end.thunderbolt for end in ends):
         case 5:
-            how = "in use" if uses_rdma else 'by "backend": "jaccl" and "rdma" in the file of hosts'
+            how = 'by "backend": "jaccl" and "rdma" in the file of hosts'
             if not all(end.has_jaccl for end in ends):
                 how = "once both have macOS 26.2 or later"
             return f"Thunderbolt 5 on both: RDMA (MLX's JACCL) {how}, else the ring over TCP{elsewhere}"
         case 4:
-            return (
-                f"Thunderbolt 4: the ring over its bridge; never JACCL, which needs Thunderbolt 5{elsewhere}"
-            )
+            return f"Thunderbolt 4: the ring over TCP; never JACCL, which needs Thunderbolt 5{elsewhere}"
     if "wireless" in kinds:
         return "wireless: its delays are long and uneven; connect a cable, of Thunderbolt or 10 Gb/s Ethernet"
     return "Ethernet: the ring over TCP; never JACCL, which needs Macs with Thunderbolt 5"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.ranks.probe_host import HostReport, Link, free_ports
+from greenroom.engine.ranks.probe_host import HostReport, free_ports
 from greenroom.engine.ranks.survey import (
     ask_reports,
     check_hosts,
@@ -158,7 +158,7 @@ def test_commands_elsewhere_are_quoted_for_one_shell() -> None:
 
 
 def _end(kind: str, thunderbolt: int = 0, *, jaccl: bool = False) -> HostReport:
-    return HostReport(link=Link("en5", kind), thunderbolt=thunderbolt, has_jaccl=jaccl)
+    return HostReport(link=kind, thunderbolt=thunderbolt, has_jaccl=jaccl)
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def _addresses() -> list[str]:
 
 
 def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenroom.engine.ranks.survey._LINK_SECONDS", 0.1)
+    monkeypatch.setattr("greenroom.engine.ranks.survey._ANSWER_SECONDS", 0.1)
     (silent := tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
     silent.chmod(0o755)
     with pytest.raises(ValueError, match=r"no link .* host localhost did not answer in time"):
