@@ -20,11 +20,8 @@ Agreement = Mapping[str, str]
 
 
 def agreement_of(folder: Path, files: Iterable[str], plan: Any = None) -> Agreement:
-    """Return the agreement that this machine can offer.
-
-    Args:
-        files: Names of the files that count, beside the configuration.
-        plan: Model, split and addresses, as JSON can hold them.
+    """Return this machine's values, of named files beside the configuration. `plan`: model, split and
+    addresses, as JSON can hold them.
     """
     plan_digest = hashlib.sha256(msgspec.json.encode(plan, order="sorted")).hexdigest()[:16]
     found = {name: file_identity(folder / name) for name in sorted({*files, "config.json"})}
@@ -39,10 +36,8 @@ def _version(name: str) -> str:
 
 
 def file_identity(path: Path) -> str:
-    """Return the size of a file and a digest of its header and samples; `missing` if it cannot be read.
-
-    Whole files are too large to hash at every load. The samples tell models of one shape apart; a changed
-    byte between them goes unseen.
+    """Return the size of a file and a digest of its header and samples, since whole files are too large to
+    hash at every load; `missing` if it cannot be read. A changed byte between the samples goes unseen.
     """
     digest = hashlib.sha256()
     try:
@@ -60,9 +55,7 @@ def file_identity(path: Path) -> str:
 
 
 def check_agreement(first: Agreement, own: Agreement, host: str) -> None:
-    """Compare the plan, versions and files of a host, `own`, with those of rank 0. Raises ValueError: one
-    sentence that names the host and all differences.
-    """
+    """Raise ValueError, which names the host, if its values, `own`, differ from those of rank 0."""
     differ = [
         f"{name} is {found} there and {first.get(name, 'missing')} on rank 0"
         for name, found in own.items()

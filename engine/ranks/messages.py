@@ -7,7 +7,6 @@ A rank may run on another machine. So nothing is pickled: a frame names attrs cl
 from __future__ import annotations
 
 import importlib
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -15,26 +14,26 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, BinaryIO
 
 import attrs
 import msgspec
 
+from greenroom.schemas.events.statistics import RankStatus
+
 _PACKAGE = "greenroom.schemas."
-_LENGTH = struct.Struct(">I")
+_LENGTH = 4  # Bytes of a message's length before it
 _MOST_BYTES = 64 << 20
 _BEAT_SECONDS = 0.5
 _INTEGERS = range(-(1 << 63), 1 << 64)  # Those of MessagePack
 _PLAIN: Mapping[Any, Callable[[Any], Any]] = {
-    "tuple": tuple,
-    "int": int,
-    "path": Path,
-    "set": frozenset,
-    "map": dict,
+    **{"tuple": tuple, "int": int, "path": Path, "set": frozenset, "map": dict}
 }
 
 Message = tuple[Any, ...]
 """A message: its kind, then its values."""
+Commands = SimpleQueue[Message]
 
 
 class FrameReader:
@@ -47,11 +46,11 @@ class FrameReader:
         """Add bytes; return the messages that are complete. Raises ValueError: the bytes are no messages."""
         self._buffer += data
         messages: list[Message] = []
-        while len(self._buffer) >= _LENGTH.size:
-            end = _LENGTH.size + _checked(_LENGTH.unpack_from(self._buffer)[0])
+        while len(self._buffer) >= _LENGTH:
+            end = _LENGTH + _checked(int.from_bytes(self._buffer[:_LENGTH], "big"))
             if len(self._buffer) < end:
                 break
-            messages.append(_decode(msgspec.msgpack.decode(self._buffer[_LENGTH.size : end])))
+            messages.append(_decode(msgspec.msgpack.decode(self._buffer[_LENGTH:end])))
             del self._buffer[:end]
         return messages
 
@@ -65,28 +64,22 @@ def _checked(length: int) -> int:
 def frame(message: Message) -> bytes:
     """Return a message as bytes. Raises TypeError, ValueError or RecursionError: it cannot be sent."""
     data = msgspec.msgpack.encode(_encode(message))
-    return _LENGTH.pack(_checked(len(data))) + data
+    return _checked(len(data)).to_bytes(_LENGTH, "big") + data
 
 
 class Reports:
-    """The reports of a rank to its parent; all methods may be called on any thread.
-
-    Attributes:
-        progress: Counter that changes with each piece of work, so that one who waits in a transfer is seen.
-        loaded: Loaded fraction of the weights.
-    """
+    """The reports of a rank to its parent; all methods may be called on any thread."""
 
     def __init__(self, stream: BinaryIO) -> None:
-        self.progress, self.loaded = 0, 0.0
-        self._stream = stream
-        self._lock = threading.Lock()
+        self._status, self._stream, self._lock = RankStatus(), stream, threading.Lock()
 
-    def advance(self) -> None:
-        self.progress += 1
+    def advance(self, **news: Any) -> None:
+        """Count a piece of work, so that one who waits in a transfer is seen, and change the status."""
+        self._status = attrs.evolve(self._status, progress=self._status.progress + 1, **news)
 
-    def load(self, fraction: float) -> None:
-        self.loaded = fraction
-        self.progress += 1
+    def tell(self, **news: Any) -> None:
+        self.advance(**news)
+        self.put("beat", self._status)
 
     def put(self, *message: Any) -> None:
         data = frame(message)
@@ -96,7 +89,7 @@ class Reports:
 
     def beat_forever(self) -> None:
         while True:
-            self.put("beat", self.progress, self.loaded)
+            self.put("beat", self._status)
             time.sleep(_BEAT_SECONDS)
 
 

@@ -6,6 +6,7 @@ pipelines do.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,8 @@ from pathlib import Path
 
 import attrs
 
+from greenroom.engine.catalog.libraries import text_module
+from greenroom.engine.catalog.model_files import read_optional, text_config
 from greenroom.engine.loading.load_size import LoadSize, PartSizes, part_sizes
 from greenroom.engine.ranks.probe_host import free_ports
 from greenroom.schemas.models.capabilities import CapabilityRecord
@@ -103,16 +106,18 @@ def plan_placement(
         parts = part_sizes(folder, record, settings)
     except (OSError, ValueError) as error:
         raise ProblemError(load_failed(name, f"{error}.")) from error
-    count = len(parts.layers)
+    if (why := why_indivisible(folder, settings, len(hosts))) is not None:
+        raise ProblemError(load_failed(name, why))
+    count, shared = len(parts.layers), settings.parallelism == "tensor"
     if count < len(hosts):
         raise ProblemError(load_failed(name, f"it has {count} layers, too few for ranks = {len(hosts)}."))
     sharers = Counter(host.ssh for host in hosts)
     limits = [max(1, rooms[host.ssh] // sharers[host.ssh]) for host in hosts]
     stages = []
-    for rank, (start, end) in enumerate(_split(parts, limits)):
+    for rank, (start, end) in enumerate([(0, count)] * len(hosts) if shared else _split(parts, limits)):
         files = set().union(*(parts.files[layer] for layer in range(start, end)))
-        files |= parts.files.get(-1, frozenset()) if rank in (0, len(hosts) - 1) else frozenset()
-        size = _stage_size(parts, rank, len(hosts), start, end)
+        files |= parts.files.get(-1, frozenset()) if shared or rank in (0, len(hosts) - 1) else frozenset()
+        size = (_share_size if shared else _stage_size)(parts, rank, len(hosts), start, end)
         stages.append(Stage(hosts[rank].ssh, start, end, size, tuple(sorted(files)), limits[rank]))
     if any(stage.nbytes > stage.limit for stage in stages):
         raise does_not_fit(name, describe(stages), sum(stage.nbytes for stage in stages), sum(limits))
@@ -158,6 +163,35 @@ def size_here(
 def _stage_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -> LoadSize:
     ends = (parts.head if rank == 0 else 0) + (parts.embeddings if rank == ranks - 1 else 0)
     return sum(parts.layers[start:end], LoadSize(ends, parts.working))
+
+
+def _share_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -> LoadSize:
+    """Return the memory of a rank's share of each layer, beside the embeddings, which no rank divides."""
+    layers = sum(parts.layers[start:end], LoadSize(0))
+    ends = parts.embeddings + (parts.head if rank == 0 else 0)
+    return LoadSize(layers.weights // ranks + ends, parts.working, layers.cache // ranks)
+
+
+_HEADS = ("num_attention_heads", "num_key_value_heads", "linear_num_key_heads", "linear_num_value_heads")
+_SHARDS = re.compile(r"def shard\(|^class Model\((?!nn\.Module)", re.MULTILINE)
+"""Pattern of mlx-lm's architectures that can, or inherit it."""
+
+
+def why_indivisible(folder: Path, settings: Settings, ranks: int) -> str | None:
+    """Return why ranks cannot divide the heads of a model, as the end of a sentence; None if they can, or if
+    the settings do not ask for that. Widths are checked by each rank, before it reads weights.
+    """
+    if settings.parallelism != "tensor":
+        return None
+    config = read_optional(folder / "config.json")
+    config |= text_config(config)
+    code = text_module(architecture := str(config.get("model_type")))
+    if code is None or not _SHARDS.search(code.read_text(encoding="utf-8")):
+        return f"parallelism = 'tensor' does not work with {architecture}, which mlx-lm cannot shard"
+    for name in _HEADS:
+        if isinstance(heads := config.get(name), int) and heads % ranks:
+            return f"parallelism = 'tensor': {name} = {heads} does not divide by ranks = {ranks}"
+    return None
 
 
 def _split(parts: PartSizes, limits: Sequence[int]) -> tuple[tuple[int, int], ...]:

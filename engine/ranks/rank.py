@@ -6,9 +6,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import Empty
 from typing import Any
 
 import attrs
@@ -20,9 +20,16 @@ from greenroom.engine.loading.libraries import named_load_errors
 from greenroom.engine.loading.load_model import allow_foreign_code, load_text_lazily
 from greenroom.engine.loading.read_weights import read_weights, recorded_files, weight_bytes
 from greenroom.engine.ranks.agreement import agreement_of, check_agreement
-from greenroom.engine.ranks.messages import Message, Reports
-from greenroom.engine.ranks.pipelined_model import NoChainError, Part, trace_chain
-from greenroom.engine.ranks.replay import Follower, Leader, Link, even_split, layer_ranges
+from greenroom.engine.ranks.divided_model import (
+    IndivisibleError,
+    Part,
+    even_split,
+    layers_of,
+    shard,
+    trace_chain,
+)
+from greenroom.engine.ranks.messages import Commands, Message, Reports
+from greenroom.engine.ranks.replay import Follower, Leader, Link
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.text_engine import TextEngine, open_text_engine
@@ -33,7 +40,7 @@ from greenroom.schemas.messages.requests import InferenceRequest
 from greenroom.schemas.problems import ProblemError, load_failed
 
 _SNAPSHOT_SECONDS = 0.25
-_POLL_SECONDS = 0.01  # between looks for a prompt that another thread prepares
+_PREPARING_SECONDS = 0.5  # between signs of progress while another thread prepares a prompt
 
 
 class Rank:
@@ -46,24 +53,24 @@ class Rank:
             devices by rank for JACCL; `memory_bytes`, the most that it may take there; `agreement`, `files`.
     """
 
-    def __init__(self, start: dict[str, Any], commands: SimpleQueue[Message], reports: Reports) -> None:
+    def __init__(self, start: dict[str, Any], commands: Commands, reports: Reports) -> None:
         self._start, self._commands, self._reports, self._woken = start, commands, reports, 0
         self._folder, self._settings = Path(start["folder"]), start["settings"]
         if (limit := start.get("memory_bytes")) is not None:
             self._settings = attrs.evolve(self._settings, memory_bytes=limit)
+        self._shares_layers = self._settings.parallelism == "tensor"
 
     def run(self) -> None:
         self._check_host()
         allow_foreign_code(self._settings.trust_remote_code)
         use_device(self._settings)
-        self._reports.put("joining")
+        self._reports.tell(stage="joining")
         self._commands.get()  # ("join",), once none imports: MLX holds the interpreter until all have joined
-        link = self._join()
-        self._reports.put("loading")
-        if link.rank:
-            self._follow(link)
-        else:
-            self._lead(link)
+        os.environ.update(join_variables(self._start))
+        group = mx.distributed.init(strict=True, backend=self._start["backend"])
+        link = Link(group, shares_layers=self._shares_layers)
+        self._reports.tell(stage="loading")
+        (self._follow if link.rank else self._lead)(link)
 
     def _check_host(self) -> None:
         """Refuse to load if MLX cannot speak to the others here, or if the plan, libraries or files of this
@@ -71,9 +78,8 @@ class Rank:
         """
         start = self._start
         if not mx.distributed.is_available(start["backend"]):
-            where = (
-                f"backend '{start['backend']}' of hosts: MLX has none on {start.get('host', 'this machine')}"
-            )
+            host = start.get("host", "this machine")
+            where = f"backend '{start['backend']}' of hosts: MLX has none on {host}"
             if start["backend"] == "jaccl":
                 where += ". JACCL needs macOS 26.2 or later and Thunderbolt 5; use backend 'ring'"
             raise ProblemError(load_failed(start["model"], f"{where}."))
@@ -85,39 +91,42 @@ class Rank:
         except ValueError as error:
             raise ProblemError(load_failed(start["model"], f"{error}.")) from error
 
-    def _join(self) -> Link:
-        """Join the group of ranks, which waits for all of them; the parent limits the time."""
-        os.environ.update(join_variables(self._start))
-        return Link(mx.distributed.init(strict=True, backend=self._start["backend"]))
-
     def _load_part(self, link: Link) -> tuple[Any, Part, int | None]:
-        """Return the model with lazy weights, the part of it that this rank computes, and the most bytes of
-        all ranks' KV caches.
+        """Return the model with lazy weights, the part that this rank computes, and rank 0's most bytes of KV
+        caches.
         """
         model = load_text_lazily(self._folder, self._settings)
         try:
-            chain = trace_chain(model)
-            layers = len(chain.layers)
-            split = tuple(self._start["split"] or even_split(layers, link.size))
-            if len(split) != link.size or sum(split) != layers or min(split) < 1:
-                raise NoChainError(
-                    f"its {layers} layers cannot be divided among {link.size} ranks as {split}"
-                )
-        except NoChainError as error:
+            part, split = self._divide(model, link)
+        except IndivisibleError as error:
             detail = f"it cannot be divided among ranks: {error}"
             raise ProblemError(load_failed(self._folder.name, detail)) from error
-        part = Part(model, chain, *list(layer_ranges(split))[link.rank])
-        self._reports.put("sized", weight_bytes(model), split[link.rank])
+        self._reports.tell(nbytes=weight_bytes(model), layers=split[link.rank])
         _, kv_bytes = self._commands.get()  # ("load", …), once the weights of all ranks have been charged
         return model, part, kv_bytes
+
+    def _divide(self, model: Any, link: Link) -> tuple[Part, tuple[int, ...]]:
+        chain = trace_chain(model)
+        layers = len(chain.layers)
+        if self._shares_layers:
+            shard(model, chain, link.group)
+            return Part(model, chain, 0, layers, link.group), (layers,) * link.size
+        split = tuple(self._start["split"] or even_split(layers, link.size))
+        if len(split) != link.size or sum(split) != layers or min(split) < 1:
+            told = f"its {layers} layers cannot be divided among {link.size} ranks as {split}"
+            raise IndivisibleError(told)
+        return Part(model, chain, *layers_of(link.rank, split)), split
 
     def _follow(self, link: Link) -> None:
         with named_load_errors(self._folder):
             with recorded_files(lambda: False) as files:
                 model, part, _ = self._load_part(link)
-            read_weights(model, files, self._reports.load, lambda: False)
-        self._reports.put("ready")
+            read_weights(model, files, self._load, lambda: False)
+        self._reports.tell(stage="ready")
         Follower(part, link, self._reports.advance, self._rest).run()
+
+    def _load(self, fraction: float) -> None:
+        self._reports.advance(loaded=fraction)
 
     def _rest(self, seen: int) -> None:
         while self._woken <= seen:
@@ -132,15 +141,13 @@ class Rank:
         account = MemoryAccount(settings.memory_bytes)
 
         def load_lazily(folder: Path, settings: Any) -> Any:
-            model, part, kv_bytes = self._load_part(link)
-            if kv_bytes is not None:
-                account.kv_limit = round(kv_bytes * part.share)
+            model, part, account.kv_limit = self._load_part(link)
             leaders.append(Leader(model, part, link))
             return model
 
-        load = ModelLoad(self._folder, record, settings, self._reports.load, account=account)
+        load = ModelLoad(self._folder, record, settings, self._load, account=account)
         engine = open_text_engine(load, adapter, load_lazily, is_part=True)
-        self._reports.put("ready")
+        self._reports.tell(stage="ready")
         LeadingLoop(engine, leaders[0], adapter, self._commands, self._reports).run()
 
 
@@ -165,17 +172,11 @@ class LeadingLoop:
     """Rank 0's loop: commands of the parent in, events of the text engine out."""
 
     def __init__(
-        self,
-        engine: TextEngine,
-        leader: Leader,
-        adapter: Adapter,
-        commands: SimpleQueue[Message],
-        reports: Reports,
+        self, engine: TextEngine, leader: Leader, adapter: Adapter, commands: Commands, reports: Reports
     ) -> None:
         self._engine, self._leader, self._adapter = engine, leader, adapter
         self._commands, self._reports = commands, reports
-        self._preparing: dict[str, tuple[InferenceRequest, Future[PreparedPrompt]]] = {}
-        self._cancelled: set[str] = set()
+        self._preparing: dict[str, bool] = {}  # True for those that are cancelled meanwhile
         self._preparer = ThreadPoolExecutor(1)
         self._reported, self._seen = 0.0, 0
 
@@ -183,9 +184,8 @@ class LeadingLoop:
         engine = self._engine
         while True:
             for command in self._next_commands():
-                self._seen += 1
+                self._seen += command[0] != "prepared"
                 self._carry_out(*command)
-            self._submit_prepared()
             if engine.has_work:
                 events = engine.step()
                 self._reports.advance()
@@ -197,7 +197,7 @@ class LeadingLoop:
     def _next_commands(self) -> Iterator[Message]:
         """Yield the commands that wait; if there is no work, wait for one, or do idle work."""
         if not self._engine.has_work:
-            seconds = _POLL_SECONDS if self._preparing else self._engine.idle_delay
+            seconds = _PREPARING_SECONDS if self._preparing else self._engine.idle_delay
             if seconds is None:
                 self._leader.rest(self._seen)
             else:
@@ -216,26 +216,22 @@ class LeadingLoop:
         self._reports.advance()
         match name, arguments:
             case "submit", (request, None):
+                self._preparing[request.id] = False
                 future = self._preparer.submit(self._adapter.prepare_input, request)
-                self._preparing[request.id] = request, future
+                future.add_done_callback(lambda made: self._commands.put(("prepared", request, made)))
+            case "prepared", (request, made):
+                self._submit(request, made.result)
+                if self._preparing.pop(request.id):  # its first step ends it as any other
+                    self._engine.cancel(request.id)
             case "submit", (request, prepared):
                 self._submit(request, lambda: prepared)
             case "cancel", (str(request_id),):
                 if request_id in self._preparing:
-                    self._cancelled.add(request_id)
+                    self._preparing[request_id] = True
                 self._engine.cancel(request_id)
             case "release_caches", ():
                 self._engine.release_caches()
                 self._report([], with_figures=True)
-
-    def _submit_prepared(self) -> None:
-        """Submit the requests whose grammars are ready."""
-        for request, future in [each for each in self._preparing.values() if each[1].done()]:
-            del self._preparing[request.id]
-            self._submit(request, future.result)
-            if request.id in self._cancelled:  # its first step ends it as any other
-                self._engine.cancel(request.id)
-                self._cancelled.discard(request.id)
 
     def _submit(self, request: InferenceRequest, prepare: Callable[[], PreparedPrompt]) -> None:
         try:

@@ -14,10 +14,9 @@ import signal
 import sys
 import threading
 import traceback
-from queue import SimpleQueue
 
 from greenroom.engine.loading.libraries import import_text_libraries
-from greenroom.engine.ranks.messages import FrameReader, Message, Reports
+from greenroom.engine.ranks.messages import Commands, FrameReader, Reports
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.hosts import THIS_HOST
 
@@ -29,8 +28,7 @@ def main() -> None:
     """Run one rank until its input ends. What libraries print goes to standard error."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # also ends a stopped process
-    commands: SimpleQueue[Message] = SimpleQueue()
-    given, reports = os.dup(0), Reports(os.fdopen(os.dup(1), "wb"))
+    commands, given, reports = Commands(), os.dup(0), Reports(os.fdopen(os.dup(1), "wb"))
     os.dup2(2, 1)
     threading.Thread(target=_read_commands, args=(given, commands), daemon=True).start()
     _, start = commands.get()
@@ -49,11 +47,11 @@ def main() -> None:
     os._exit(0)  # without waiting for transfers that never end
 
 
-def _read_commands(given: int, commands: SimpleQueue[Message]) -> None:
-    """Read commands until the parent has closed the input, is gone, or says what nobody understands.
+def _read_commands(given: int, commands: Commands) -> None:
+    """Read commands until the input ends, or has what nobody understands, and end the process.
 
-    A cut link ends no input: if the parent, on another machine, has long been silent, that ends the process,
-    too. Seconds of waits are counted: while a library holds the interpreter, nobody hears the parent.
+    A cut link ends no input, so that the long silence of a parent on another machine counts as its end.
+    Seconds of waits are counted: while a library holds the interpreter, nobody hears the parent.
     """
     reader, silent, is_far = FrameReader(), 0, False
     try:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import attrs
@@ -16,19 +17,13 @@ from greenroom.engine.catalog.kind_detection import vlm_text_module
 from greenroom.engine.catalog.operator_texts import chat_template_of, system_prompt_of
 from greenroom.engine.loading.libraries import LoadAbandonedError
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
-from greenroom.engine.ranks.placement import RankPlace, does_not_fit, local_places
+from greenroom.engine.ranks.placement import RankPlace, does_not_fit, local_places, why_indivisible
 from greenroom.engine.ranks.survey import places_on
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad, charge_weights
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Usage
-from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics, RankFigures
-from greenroom.schemas.problems import (
-    Problem,
-    ProblemError,
-    invalid,
-    load_failed,
-    rank_lost,
-)
+from greenroom.schemas.events.statistics import EngineSnapshot, MemoryStatistics, RankFigures, RankStatus
+from greenroom.schemas.problems import Problem, ProblemError, invalid, load_failed, rank_lost
 from greenroom.schemas.settings.hosts import place_ranks, read_hosts
 
 if TYPE_CHECKING:
@@ -44,30 +39,19 @@ _WAIT_SECONDS = 0.01  # Longest wait of a step, after which the engine's worker 
 _PROGRESS_SECONDS = 0.2  # Longest time between two looks whether a load was abandoned
 _CLOSE_SECONDS = 1.0  # Time for ranks to end by themselves
 _READ_BYTES = 1 << 20
-_GREETING_SECONDS = 1.0  # Time between the signs of life that other machines get
+_GREETING_SECONDS = 1.0  # Time between the signs of life that ranks get, which on other machines end without
 
 
 class RankChild:
-    """One rank's process, with what is known of it.
-
-    Attributes:
-        stage: `importing`, `joining`, `loading` or `ready`.
-        sized: Bytes of its weights; None until it has read their headers.
-        layers: Number of its layers, likewise; 0 until then.
-        loaded: Loaded fraction of its weights.
-        unsent: Bytes that its pipe has not taken yet.
-        progressed: Time of its last known progress, and `heard` of its last sign of life.
+    """One rank's process. Attributes: `status`, the last that it has told; `progressed` and `heard`, times of
+    its last known progress and sign of life; `unsent`, bytes that its pipe has not taken yet.
     """
 
     def __init__(self, rank: int, place: RankPlace) -> None:
         self.rank, self.place = rank, place
-        self.stage, self.loaded = "importing", 0.0
+        self.name = f"Rank {rank}" + ("" if place.is_local else f" on {place.host}")
+        self.status, self.unsent, self._reader = RankStatus(), bytearray(), FrameReader()
         self.heard = self.progressed = time.monotonic()
-        self.sized: int | None = None
-        self.unsent = bytearray()
-        self.layers = 0
-        self._progress = 0
-        self._reader = FrameReader()
         self.process = subprocess.Popen(
             place.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
         )
@@ -76,17 +60,13 @@ class RankChild:
         self.input, self.output = self.process.stdin, self.process.stdout
         os.set_blocking(self.input.fileno(), False)
 
-    @property
-    def name(self) -> str:
-        return f"Rank {self.rank}" + ("" if self.place.is_local else f" on {self.place.host}")
-
     def put(self, *message: Any) -> None:
         """Send a message, now or in the next waits: a stopped process takes none."""
         self.unsent += frame(message)
         self.send_more()
 
     def send_more(self) -> None:
-        with contextlib.suppress(BlockingIOError, BrokenPipeError):  # whose end of output tells
+        with suppress(BlockingIOError, BrokenPipeError):  # whose end of output tells
             while self.unsent:
                 del self.unsent[: os.write(self.input.fileno(), self.unsent)]
 
@@ -99,14 +79,9 @@ class RankChild:
         others: list[Message] = []
         for message in self._reader.feed(data):
             match message:
-                case "beat", int(progress), float(loaded):
-                    if progress != self._progress:
-                        self._progress, self.progressed = progress, now
-                    self.loaded = loaded
-                case ("importing" | "joining" | "loading" | "ready") as stage, *_:
-                    self.stage, self.progressed = stage, now
-                case "sized", int(nbytes), int(layers):
-                    self.sized, self.layers, self.progressed = nbytes, layers, now
+                case "beat", RankStatus(str(), int(), float(), int() | None, int()) as status:
+                    self.progressed = self.progressed if status == self.status else now
+                    self.status = status
                 case ("refused" | "failed" | "events") as kind, *_ if kind != "events" or self.rank == 0:
                     others.append(message)
                     self.progressed = now
@@ -125,9 +100,7 @@ class RankChild:
 
 class RankGroup:
     """The processes of one model's ranks, from their start to their end, and their memory on other machines.
-
-    Raises:
-        ProblemError: From each method: a rank is lost (`rank_lost`); all have been killed.
+    If a method finds that a rank is lost, it kills all and raises ProblemError (`rank_lost`).
     """
 
     def __init__(
@@ -145,40 +118,40 @@ class RankGroup:
                     if (room := share.charge_weights(needed)) is not None:
                         told = f"rank {rank} on {place.host} needs {needed:,} bytes and may have {room:,}"
                         raise does_not_fit(model, told, needed, room)
+            hosts = [[each.address] for each in places]
             for rank, place in enumerate(places):
                 self.children.append(RankChild(rank, place))
-                hosts = [[each.address] for each in places]
                 self.children[-1].put("start", {**start, **place.start, "rank": rank, "hosts": hosts})
         except BaseException:
             self.kill()
             raise
 
-    @property
-    def leader(self) -> RankChild:
-        return self.children[0]
-
     def figures(self) -> tuple[RankFigures, ...]:
         return tuple(
-            RankFigures(each.place.host, each.place.address, each.place.link, each.layers, each.sized or 0)
-            for each in self.children
+            RankFigures(place.host, place.address, place.link, status.layers, status.nbytes or 0)
+            for place, status in ((child.place, child.status) for child in self.children)
         )
 
     @property
-    def layers_here(self) -> int:
-        return sum(child.layers for child in self.children if child.place.is_local)
+    def here(self) -> list[RankStatus]:
+        """What the ranks on this machine have told."""
+        return [child.status for child in self.children if child.place.is_local]
+
+    def put_all(self, *message: Any) -> None:
+        for child in self.children:
+            child.put(*message)
 
     def command(self, *message: Any) -> None:
         """Send a command to rank 0, and wake the others, which wait for no plans while there is no work."""
-        self.leader.put(*message)
         self._commands += 1
-        for child in self.children[1:]:
-            child.put("wake", self._commands)
+        for child in self.children:
+            child.put(*(message if child.rank == 0 else ("wake", self._commands)))
 
     def wait(self, seconds: float, *, working: bool) -> list[Message]:
-        """Wait for messages of the ranks, other than signs of life, and check that all ranks live. `working`:
-        True if there is work, so that some rank must progress.
-        """
-        self._greet()
+        """Return what ranks send beside signs of life. `working`: some rank must progress meanwhile."""
+        if (now := time.monotonic()) - self._greeted > _GREETING_SECONDS:
+            self._greeted = now
+            self.put_all("alive")
         messages: list[Message] = []
         with selectors.PollSelector() as selector:
             for child in self.children:
@@ -190,10 +163,9 @@ class RankGroup:
                     key.data.send_more()
                 else:
                     messages += self._read(key.data)
-        if not self._joined and all(child.stage == "joining" for child in self.children):
+        if not self._joined and all(child.status.stage == "joining" for child in self.children):
             self._joined = True
-            for child in self.children:
-                child.put("join")
+            self.put_all("join")
         for message in messages:
             match message:
                 case "failed", str(text):
@@ -218,22 +190,14 @@ class RankGroup:
         for child in self.children:
             child.progressed = time.monotonic()
 
-    def _greet(self) -> None:
-        """Let ranks elsewhere know that the link to them stands, without which they end."""
-        if (now := time.monotonic()) - self._greeted > _GREETING_SECONDS:
-            self._greeted = now
-            for child in self.children:
-                if not child.place.is_local:
-                    child.put("alive")
-
     def close(self) -> None:
         """End all processes, by themselves if they do."""
         for child in self.children:
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 child.input.close()
         deadline = time.monotonic() + _CLOSE_SECONDS
         for child in self.children:
-            with contextlib.suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):
                 child.process.wait(max(0.0, deadline - time.monotonic()))
         self.kill()
 
@@ -252,18 +216,18 @@ class RankGroup:
             share.close()
 
     def _check_silence(self, working: bool) -> None:
-        now = time.monotonic()
+        now, limits = time.monotonic(), {"importing": _IMPORT_SECONDS, "joining": _JOIN_SECONDS}
         for child in self.children:
-            limits = {"importing": _IMPORT_SECONDS, "joining": _JOIN_SECONDS}
-            limit = limits.get(child.stage, SILENT_SECONDS)
+            limit = limits.get(child.status.stage, SILENT_SECONDS)
             if now - child.heard > limit:
                 self._lose(child, f"has been silent for {limit:.0f} s")
-        if any(child.stage == "importing" for child in self.children):
+        told = [child.status for child in self.children]
+        if not working or any(status.stage == "importing" for status in told):
             return
         limit = SILENT_SECONDS
-        if any(child.stage != "ready" for child in self.children):
-            limit = _JOIN_SECONDS if any(child.sized is None for child in self.children) else _READ_SECONDS
-        if working and now - max(child.progressed for child in self.children) > limit:
+        if any(status.stage != "ready" for status in told):
+            limit = _JOIN_SECONDS if any(status.nbytes is None for status in told) else _READ_SECONDS
+        if now - max(child.progressed for child in self.children) > limit:
             self._lose(None, f"have made no progress for {limit:.0f} s; the link between them may be cut")
 
     def _lose(self, child: RankChild | None, what: str) -> NoReturn:
@@ -277,15 +241,12 @@ class RankGroup:
 
 class RankedEngine:
     """Engine of a text model whose layers are in other processes: an `Engine` for the model's worker.
-
-    Args:
-        group: Processes of the ranks, which are ready.
-        share: The model's share of the memory account, with the weights of the ranks on this machine.
+    `share`: its share of the memory account, with the weights of the ranks on this machine.
     """
 
     def __init__(self, group: RankGroup, share: Share) -> None:
         self.group, self._share = group, share
-        self._open: dict[str, int] = {}
+        self._open = Counter[str]()  # Choices that have not ended, by request
         self._events: list[tuple[str, InferenceEvent]] = []
         memory = MemoryStatistics(share.weights, 0, 0, 0, None)
         self._figures = EngineSnapshot(0, 0, Usage(), memory, ranks=group.figures())
@@ -316,9 +277,7 @@ class RankedEngine:
             self.group.command("cancel", request_id)
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
-        """Return the events that have come from rank 0, after a short wait for them. Raises ProblemError: a
-        rank is lost.
-        """
+        """Return the events of rank 0, after a short wait for them. Raises ProblemError: a rank is lost."""
         self._receive(_WAIT_SECONDS)
         events, self._events = self._events, []
         return events
@@ -332,7 +291,6 @@ class RankedEngine:
         self._receive(0.0)
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Set the function to call, on any thread, when another model needs the memory of cached prefixes."""
         self._share.on_eviction_request = call
 
     def release_memory(self) -> None:
@@ -354,42 +312,30 @@ class RankedEngine:
         for message in self.group.wait(seconds, working=bool(self._open)):
             match message:
                 case "events", list(events), figures:
-                    known = [
-                        (name, event)
-                        for name, event in events
-                        if name in self._open and isinstance(event, InferenceEvent)
-                    ]
-                    self._events += known
-                    for request_id, event in known:
-                        self._count(request_id, event)
+                    for name, event in events:
+                        if name in self._open and isinstance(event, InferenceEvent):
+                            self._events.append((name, event))
+                            self._open[name] -= isinstance(event, Finished)
+                            if isinstance(event, Failed) or not self._open[name]:
+                                del self._open[name]
                     if isinstance(figures, EngineSnapshot):
                         self._record(figures)
-
-    def _count(self, request_id: str, event: InferenceEvent) -> None:
-        if isinstance(event, Finished):
-            self._open[request_id] = self._open.get(request_id, 1) - 1
-        if isinstance(event, Failed) or not self._open.get(request_id, 1):
-            self._open.pop(request_id, None)
 
     def _record(self, figures: EngineSnapshot) -> None:
         """Keep rank 0's figures, with the memory of all ranks here: caches divide as the layers do."""
         of_leader, group = figures.memory, self.group
-        share = group.layers_here / group.leader.layers
+        share = sum(status.layers for status in group.here) / group.children[0].status.layers
         running, cached = (round(each * share) for each in (of_leader.running, of_leader.cached))
         if not self._share.charge_running(running):  # they have it, so others' cached prefixes give way
             self._share.request_eviction(running, 0.0)
         self._share.charge_cached(cached)
         memory = attrs.evolve(of_leader, weights=self._share.weights, running=running, cached=cached)
-        self._figures = attrs.evolve(figures, memory=memory, ranks=self.group.figures())
+        self._figures = attrs.evolve(figures, memory=memory, ranks=group.figures())
 
 
 def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
-    """Start the ranks of a model on its hosts, load it, and return its engine.
-
-    Raises:
-        ProblemError: A setting does not work with ranks, the model cannot be divided or does not fit, or a
-            rank is lost.
-        LoadAbandonedError: The load was abandoned.
+    """Start the ranks of a model on its hosts, and load it. Raises ProblemError: a setting does not work with
+    ranks, the model cannot be divided or does not fit, or a rank is lost; LoadAbandonedError.
     """
     try:
         hosts = read_hosts(load.settings.hosts)
@@ -399,8 +345,7 @@ def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
             places = places_on(chosen, load.folder, model, load.record, load.settings, load.account)
     except ValueError as error:
         raise ProblemError(load_failed(model, f"{error}.")) from error
-    group = start_ranks(load, model, places)
-    share = Share(load.account)
+    group, share = start_ranks(load, model, places), Share(load.account)
     try:
         load_ranks(group, load, share)
     except BaseException:
@@ -412,24 +357,25 @@ def open_ranked_engine(load: ModelLoad, model: str, ranks: int) -> RankedEngine:
 
 def start_ranks(load: ModelLoad, model: str, places: Sequence[RankPlace]) -> RankGroup:
     """Start the processes of a model. Raises ProblemError: a setting does not work with ranks."""
-    if (reason := _refusal(load, load.settings.of_model(model).adapter is not None)) is not None:
+    settings = load.settings
+    if (reason := _refusal(load, model, len(places))) is not None:
         raise ProblemError(load_failed(model, reason))
     start = {
         "model": model,
         "backend": "ring",
         "folder": str(load.folder),
         # Other machines need none of the secrets.
-        "settings": attrs.evolve(load.settings, api_key=None, mcp=(), remotes=()),
+        "settings": attrs.evolve(settings, api_key=None, mcp=(), remotes=()),
         "record": load.record,
         "split": None,
         # Other machines have no such files.
-        "template": chat_template_of(model, load.settings),
-        "system_prompt": system_prompt_of(model, load.settings),
+        "template": chat_template_of(model, settings),
+        "system_prompt": system_prompt_of(model, settings),
     }
     return RankGroup(model, places, start, load.account)
 
 
-def _refusal(load: ModelLoad, has_adapter: bool) -> str | None:
+def _refusal(load: ModelLoad, model: str, ranks: int) -> str | None:
     """Return why a model cannot have ranks, as the end of a sentence; None if it can."""
     settings, record = load.settings, load.record
     if record.model_type != "text" or vlm_text_module(record.architecture) is not None:
@@ -439,43 +385,40 @@ def _refusal(load: ModelLoad, has_adapter: bool) -> str | None:
         "prefix_cache_dir": settings.prefix_cache_dir is not None,
         "speculation": settings.speculation not in (None, "off"),
         "draft_model": settings.draft_model is not None,
-        "adapter": has_adapter,
+        "adapter": settings.of_model(model).adapter is not None,
     }
-    found = [name for name, is_set in unsupported.items() if is_set]
-    return f"the setting {found[0]} does not work with the setting ranks" if found else None
+    if found := [name for name, is_set in unsupported.items() if is_set]:
+        return f"the setting {found[0]} does not work with the setting ranks"
+    return why_indivisible(load.folder, settings, ranks)
 
 
 def load_ranks(group: RankGroup, load: ModelLoad, share: Share) -> None:
-    """Wait until all ranks are ready; their weights are charged to `share` before they are read.
-
-    Raises:
-        ProblemError: The weights do not fit, the model cannot be loaded, or a rank is lost.
-        LoadAbandonedError: The load was abandoned.
+    """Wait until all ranks are ready; their weights are charged to `share` before they are read. Raises
+    ProblemError: they do not fit, the model cannot be loaded, or a rank is lost; LoadAbandonedError.
     """
     charged = False
-    while any(child.stage != "ready" for child in group.children):
+    while any(child.status.stage != "ready" for child in group.children):
         group.wait(_PROGRESS_SECONDS, working=True)
         if load.is_abandoned():
             raise LoadAbandonedError
-        sizes = [child.sized for child in group.children]
-        if not charged and None not in sizes:
-            pairs = zip(group.children, sizes, strict=True)
-            here = sum(size or 0 for child, size in pairs if child.place.is_local)
+        told = [child.status for child in group.children]
+        if not charged and all(status.nbytes is not None for status in told):
+            here = sum(status.nbytes or 0 for status in group.here)
             charge_weights(load.account, share, load.folder.name, here)
             charged = True
-            for child in group.children:
-                child.put("load", _kv_bytes(group, share.capacity()))
-        load.progress(min(child.loaded for child in group.children))
+            group.put_all("load", _kv_bytes(group, share.capacity()))
+        load.progress(min(status.loaded for status in told))
 
 
 def _kv_bytes(group: RankGroup, capacity: int | None) -> int | None:
-    """Return the most bytes of the KV caches of all ranks, of which each has the share of its layers.
-
-    Args:
-        capacity: Bytes for those on this machine; None for no limit.
+    """Return the most bytes of rank 0's KV caches, beside which each rank has those of its layers.
+    `capacity`: bytes for the ranks on this machine; None for no limit.
     """
-    far = [child for child in group.children if not child.place.is_local]
-    per_layer = [child.place.stage.room / child.layers for child in far if child.place.stage]
-    if capacity is not None and group.layers_here:
-        per_layer.append(capacity / group.layers_here)
-    return round(min(per_layer) * sum(child.layers for child in group.children)) if per_layer else None
+    per_layer = [
+        child.place.stage.room / child.status.layers
+        for child in group.children
+        if child.place.stage and not child.place.is_local
+    ]
+    if capacity is not None and group.here:
+        per_layer.append(capacity / sum(status.layers for status in group.here))
+    return round(min(per_layer) * group.children[0].status.layers) if per_layer else None

@@ -1,14 +1,13 @@
 """One scheduler for all ranks: rank 0 sends the operations of its caches, and the others repeat them.
 
-Plans and activations travel in the same direction around the ring: 0, n-1, …, 1, 0. Rank n-1 has the first
-layers and rank 0 the last ones, so that rank 0 alone has logits, and samples. A plan is a list of operations
-on numbered caches; a pass of the model is the last operation of its plan.
+Plans travel around the ring from rank 0 to n-1, …, 1, and so do the activations of a pipeline, of which rank
+n-1 has the first layers and rank 0 the last ones. Rank 0 alone has logits, and samples. A plan is a list of
+operations on numbered caches; a pass of the model is the last operation of its plan.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -17,53 +16,53 @@ import numpy as np
 
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
-from greenroom.engine.kv_cache.remote_layers import Operation, RemoteCaches, RemoteLayers
-from greenroom.engine.ranks.pipelined_model import Part
+from greenroom.engine.kv_cache.remote_layers import RemoteCaches, RemoteLayers
+from greenroom.engine.ranks.divided_model import Part
 from greenroom.engine.text.prefix_cache import kv_tensors
 
 _FRAME = 2048  # Bytes of a plan's first message, which most plans fit into
-
-_LENGTH = struct.Struct(">I")
+_LENGTH = 4  # Bytes of its length before it
 
 
 class Link:
     """Sending and receiving around the ring of ranks, in the order of the calls.
 
-    All transfers of a process use one stream, so that both ends agree about their order.
+    All transfers of a process use one stream, so that both ends agree about their order: that of the model's
+    own transfers, too, if each layer is divided among the ranks (`shares_layers`).
     """
 
-    def __init__(self, group: Any) -> None:
+    def __init__(self, group: Any, *, shares_layers: bool = False) -> None:
         self.rank: int = group.rank()
         self.size: int = group.size()
-        self._group = group
-        self._stream = mx.new_stream(mx.cpu)
+        self.group = group
+        self._stream = mx.default_stream(mx.cpu) if shares_layers else mx.new_stream(mx.cpu)
 
     def send(self, array: mx.array) -> mx.array:
         """Start to send an array to the next rank; evaluate the result to wait until it has left."""
         to = (self.rank - 1) % self.size
-        sent: mx.array = mx.distributed.send(array, to, group=self._group, stream=self._stream)
+        sent: mx.array = mx.distributed.send(array, to, group=self.group, stream=self._stream)
         mx.async_eval(sent)
         return sent
 
-    def receive(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    def receive(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
         """Start to receive an array from the rank before."""
         source = (self.rank + 1) % self.size
-        received: mx.array = mx.distributed.recv(shape, dtype, source, group=self._group, stream=self._stream)
+        received: mx.array = mx.distributed.recv(shape, dtype, source, group=self.group, stream=self._stream)
         mx.async_eval(received)
         return received
 
     def send_plan(self, plan: bytes) -> None:
-        data = _LENGTH.pack(len(plan)) + plan
+        data = len(plan).to_bytes(_LENGTH, "big") + plan
         self.send(mx.array(np.frombuffer(data[:_FRAME].ljust(_FRAME, b"\0"), np.uint8)))
         if len(data) > _FRAME:
             self.send(mx.array(np.frombuffer(data[_FRAME:], np.uint8)))
 
     def receive_plan(self) -> bytes:
-        first = np.array(self.receive((_FRAME,), mx.uint8)).tobytes()
-        (length,) = _LENGTH.unpack_from(first)
-        rest = length + _LENGTH.size - _FRAME
-        more = np.array(self.receive((rest,), mx.uint8)).tobytes() if rest > 0 else b""
-        return (first + more)[_LENGTH.size : _LENGTH.size + length]
+        data = np.array(self.receive((_FRAME,), mx.uint8)).tobytes()
+        end = _LENGTH + int.from_bytes(data[:_LENGTH], "big")
+        if end > _FRAME:
+            data += np.array(self.receive((end - _FRAME,), mx.uint8)).tobytes()
+        return data[_LENGTH:end]
 
 
 class Leader:
@@ -78,13 +77,13 @@ class Leader:
         self._remote = RemoteCaches(part.other_kinds)
         part.receive = link.receive
         kind = type(model)
-        leader = self
 
-        def compute(self: Any, tokens: mx.array, cache: Cache) -> mx.array:
-            first, *own = cache
-            leader._forward(first, tokens)
-            logits: mx.array = kind.__call__(self, tokens, cache=part.spread(own))
-            return logits
+        def compute(_: Any, tokens: mx.array, cache: Cache) -> mx.array:
+            layers, *own = cache
+            self._send("forward", layers, *tokens.shape)
+            if part.group is None:
+                link.send(tokens.astype(mx.int32))
+            return part.compute(tokens, own)
 
         model.make_cache = lambda: [RemoteLayers.new(self._remote), *part.new_cache()]
         members = {"__call__": compute, "__module__": kind.__module__}
@@ -92,21 +91,17 @@ class Leader:
 
     def flush(self) -> None:
         """Let the others repeat what no pass follows: mostly they release memory."""
-        self._send(self._remote.pop_operations())
+        self._send()
 
     def rest(self, seen: int) -> None:
         """Let the others wait for plans no more until the command after the first `seen`: MLX waits for a
         transfer by asking again and again, which would keep a core of each host busy.
         """
-        self._send([*self._remote.pop_operations(), ("rest", seen)])
+        self._send("rest", seen)
 
-    def _send(self, operations: Sequence[Operation]) -> None:
-        if operations:
-            self._link.send_plan(msgspec.msgpack.encode(operations))
-
-    def _forward(self, layers: RemoteLayers, tokens: mx.array) -> None:
-        self._send([*self._remote.pop_operations(), ("forward", layers.number, *tokens.shape)])
-        self._link.send(tokens.astype(mx.int32))
+    def _send(self, *last: Any) -> None:
+        if plan := self._remote.pop_plan(*last):
+            self._link.send_plan(plan)
 
 
 class Follower:
@@ -120,9 +115,17 @@ class Follower:
     def __init__(
         self, part: Part, link: Link, on_progress: Callable[[], None], rest: Callable[[int], None]
     ) -> None:
-        self._part, self._link, self._on_progress, self._rest = part, link, on_progress, rest
-        self._caches: dict[int, Cache] = {}
-        self._tensors: dict[int, kv_tensors.LayerTensors] = {}
+        self._part, self._link, self._on_progress = part, link, on_progress
+        self._objects: dict[int, Any] = {}
+        self._decoder = msgspec.msgpack.Decoder(ext_hook=self._object)
+        self._operations: dict[str, Callable[..., Any]] = {"forward": self._forward, "rest": rest}
+        for function in (
+            *(part.new_cache, caches.shallow_copy, caches.merge, caches.extend, caches.filter_rows),
+            *(caches.extract, caches.prepare, caches.finalize, self.drop, restore),
+        ):
+            self._operations[function.__name__] = function
+        for copied in (kv_tensors.copy_kv, kv_tensors.copy_states, kv_tensors.slice_kv):
+            self._operations[copied.__name__] = _starting(copied)
         part.receive = link.receive
 
     def run(self) -> None:
@@ -135,78 +138,38 @@ class Follower:
         self._on_progress()
         if self._link.rank > 1:
             self._link.send_plan(plan)
-        for name, *arguments in msgspec.msgpack.decode(plan):
-            self._repeat(name, arguments)
+        for operation in msgspec.msgpack.decode(plan, type=list[msgspec.Raw]):
+            name, number, *arguments = self._decoder.decode(operation)
+            made = self._operations[name](*arguments)
+            if number:
+                self._objects[number] = made
         self._on_progress()
 
-    def _repeat(self, name: str, arguments: list[Any]) -> None:
-        match name, arguments:
-            case "forward", (number, rows, tokens):
-                self._forward(self._caches[number], (rows, tokens))
-            case "new", (number,):
-                self._caches[number] = self._part.new_cache()
-            case "copy", (number, source):
-                self._caches[number] = caches.shallow_copy(self._caches[source])
-            case "merge", (number, sources):
-                self._caches[number] = caches.merge([self._caches[each] for each in sources])
-            case "extend", (number, other):
-                caches.extend(self._caches[number], self._caches[other])
-            case "filter", (number, rows):
-                caches.filter_rows(self._caches[number], rows)
-            case "extract", (number, source, row):
-                self._caches[number] = caches.extract(self._caches[source], row)
-            case "prepare", (number, lengths, padding):
-                caches.prepare(self._caches[number], lengths, padding)
-            case "finalize", (number,):
-                caches.finalize(self._caches[number])
-            case "rest", (seen,):
-                self._rest(seen)
-            case "drop", (numbers,):
-                for number in numbers:
-                    self._caches.pop(number, None)
-                    self._tensors.pop(number, None)
-            case _:
-                self._repeat_stored(name, arguments)
+    def drop(self, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self._objects.pop(number, None)
 
-    def _repeat_stored(self, name: str, arguments: list[Any]) -> None:
-        """Repeat an operation of the prefix cache."""
-        match name, arguments:
-            case "copy_kv", (number, source, row, start, stop, length):
-                made = kv_tensors.copy_kv(self._caches[source], row, start, stop, length)
-            case "copy_states", (number, source, row):
-                made = kv_tensors.copy_states(self._caches[source], row)
-            case "slice_kv", (number, source, start, stop):
-                made = kv_tensors.slice_kv(self._tensors[source], start, stop)
-            case "restore", (number, segments, states, length, room):
-                stored = [self._tensors[each] for each in segments]
-                of_states = () if states is None else self._tensors[states]
-                for _ in kv_tensors.restore(self._caches[number], stored, of_states, length, room):
-                    pass
-                return
-            case _:
-                raise ValueError(f"the plan has an unknown operation {name!r}")
-        mx.async_eval([array for array in kv_tensors.arrays_of(made) if array is not None])
-        self._tensors[number] = made
+    def _object(self, _: int, number: memoryview) -> Any:
+        return self._objects[int.from_bytes(number, "big")]
 
-    def _forward(self, cache: Cache, shape: tuple[int, int]) -> None:
-        is_first = self._part.start == 0
-        tokens = self._link.receive(shape, mx.int32) if is_first else mx.zeros(shape, mx.int32)
-        self._part.compute(tokens, cache)
-        hidden, self._part.hidden = self._part.hidden, None
+    def _forward(self, cache: Cache, rows: int, count: int) -> None:
+        part, shape = self._part, (rows, count)
+        is_first = part.start == 0 and part.group is None
+        part.compute(self._link.receive(shape, mx.int32) if is_first else mx.zeros(shape, mx.int32), cache)
+        hidden, part.hidden = part.hidden, None
         assert hidden is not None
-        sent = self._link.send(hidden)
-        mx.eval(sent, caches.state(cache))
+        mx.eval(self._link.send(hidden) if part.group is None else hidden, caches.state(cache))
 
 
-def layer_ranges(split: tuple[int, ...]) -> Iterator[tuple[int, int]]:
-    """Yield each rank's layers, `start` to `stop`: rank 0 has the last ones. `split`: number by rank."""
-    stop = sum(split)
-    for count in split:
-        yield stop - count, stop
-        stop -= count
+def restore(cache: Cache, *arguments: Any) -> None:
+    for _ in kv_tensors.restore(cache, *arguments):
+        pass
 
 
-def even_split(layers: int, ranks: int) -> tuple[int, ...]:
-    """Return the number of layers of each rank."""
-    base, extra = divmod(layers, ranks)
-    return tuple(base + (rank < extra) for rank in range(ranks))
+def _starting(copy: Callable[..., kv_tensors.LayerTensors]) -> Callable[..., kv_tensors.LayerTensors]:
+    def start(*arguments: Any) -> kv_tensors.LayerTensors:
+        made = copy(*arguments)
+        mx.async_eval([array for array in made if array is not None])
+        return made
+
+    return start

@@ -123,6 +123,25 @@ class RankFigures:
 
 
 @attrs.frozen
+class RankStatus:
+    """What a rank tells of itself, several times in a second.
+
+    Args:
+        stage: `importing`, `joining`, `loading` or `ready`.
+        progress: Counter that changes with each piece of work.
+        loaded: Loaded fraction of its weights.
+        nbytes: Bytes of its weights; None until it has read what they are.
+        layers: Number of its layers, likewise; 0 until then.
+    """
+
+    stage: str = "importing"
+    progress: int = 0
+    loaded: float = 0.0
+    nbytes: int | None = None
+    layers: int = 0
+
+
+@attrs.frozen
 class EngineSnapshot:
     """The figures of a loaded model of any kind at one moment, for operators.
 

@@ -372,6 +372,7 @@ class Network:
     shutdown_timeout: float = setting(30.0, "Longest time of a shutdown, in seconds.", low=0, high=86400)
 
 
+Parallelism = Literal["pipeline", "tensor"]
 Wakefulness = Literal["auto", "on", "off"]
 """The choice to keep the machine awake while requests run; `auto` means on a Mac."""
 
@@ -414,6 +415,11 @@ class ServedModels:
         (),
         "Machines of models with `ranks`, one for each rank: `SSH=ADDRESS`, `localhost`, or a JSON file in "
         "the format of `mlx.launch` (default: all ranks on this machine).",
+    )
+    parallelism: Parallelism = setting(
+        "pipeline",
+        "What each of `ranks` computes: some layers (`pipeline`), or its heads of every layer (`tensor`).",
+        one_of=get_args(Parallelism),
     )
 
 

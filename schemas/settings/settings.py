@@ -21,6 +21,7 @@ from greenroom.schemas.settings.setting_groups import (
     Logs,
     Memory,
     Network,
+    Parallelism,
     ServedModels,
     Speculation,
     Speed,
@@ -67,9 +68,10 @@ class ModelSettings(GenerationDefaults):
     )
     system_prompt: str | None = own(ServedModels, "system_prompt")
     ranks: int | None = setting(
-        None, "Processes among which the model's layers are divided; each holds its part (default: 1).", low=1
+        None, "Processes among which the model is divided; each holds its part (default: 1).", low=1
     )
     hosts: tuple[str, ...] | None = own(ServedModels, "hosts")
+    parallelism: Parallelism | None = own(ServedModels, "parallelism")
     vision: bool | None = setting(
         None, "Let the model see; when off, its text half is loaded alone (default: `true`)."
     )

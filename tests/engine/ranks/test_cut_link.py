@@ -25,6 +25,7 @@ from greenroom.tests.support.engines.ranked_engines import (
     GREEDY,
     be_impatient,
     check_answers,
+    quantized,
     step_for_ever,
     submit,
 )
@@ -87,10 +88,15 @@ def linked(folder: Path, ranks: int, **load: Any) -> Iterator[RankedEngine]:
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", ["qwen3", "mixtral"])
-def test_ranks_on_three_hosts_answer_as_one_process(kind: str, tiny_model: Callable[..., Path]) -> None:
-    folder = tiny_model(kind, num_hidden_layers=4)
-    with linked(folder, 3) as engine:
+@pytest.mark.parametrize(
+    ("kind", "ranks"), [("qwen3", 2), ("mixtral", 3), ("qwen3_next", 3), ("quantized", 3)]
+)
+def test_ranks_on_hosts_of_their_own_answer_as_one_process(
+    kind: str, ranks: int, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tiny_model("llama" if kind == "quantized" else kind, num_hidden_layers=4)
+    folder = quantized(folder, tmp_path) if kind == "quantized" else folder
+    with linked(folder, ranks) as engine:
         check_answers(engine, folder)
 
 
@@ -112,7 +118,7 @@ def test_a_link_cut_while_ranks_load_ends_the_group(
         group = start_ranks(load, "tiny", places)
         engine = RankedEngine(group, Share(load.account))
         try:
-            while any(child.stage in ("importing", "joining") for child in group.children):
+            while any(child.status.stage in ("importing", "joining") for child in group.children):
                 group.wait(0.01, working=True)
             be_impatient(monkeypatch)
             cut(rank)

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import attrs
 import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
@@ -64,6 +65,16 @@ def test_a_host_of_two_ranks_shares_its_memory(tiny_model: Callable[..., Path]) 
     )
     assert {stage.limit for stage in shared} == {10**9}
     assert apart[1].layers > apart[0].layers
+
+
+def test_ranks_that_share_heads_have_a_share_of_each_layer(tiny_model: Callable[..., Path]) -> None:
+    folder, settings = tiny_model("qwen3"), attrs.evolve(SETTINGS, parallelism="tensor")
+    parts, rooms = part_sizes(folder, detect(folder), SETTINGS), {"a": 10**9, "b": 2 * 10**9}
+    first, second = plan_placement(folder, detect(folder), settings, [A, B], rooms, "x")
+    assert (first.layers, second.layers, second.files) == (2, 2, ("model.safetensors",))
+    assert second.size.weights == parts.embeddings + sum(layer.weights for layer in parts.layers) // 2
+    assert first.size.weights - second.size.weights == parts.head
+    assert second.size.cache == sum(layer.cache for layer in parts.layers) // 2
 
 
 def test_too_little_memory_is_told_with_numbers(tiny_model: Callable[..., Path]) -> None:

@@ -18,8 +18,9 @@ import pytest
 
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import LoadSize
+from greenroom.engine.loading.read_weights import weight_bytes
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
-from greenroom.engine.ranks.placement import RankPlace, Stage, local_places
+from greenroom.engine.ranks.placement import RankPlace, Stage, local_places, plan_placement
 from greenroom.engine.ranks.rank import join_variables
 from greenroom.engine.ranks.ranked_engine import (
     RankedEngine,
@@ -42,6 +43,7 @@ from greenroom.tests.support.engines.ranked_engines import (
     PROMPT,
     be_impatient,
     check_answers,
+    quantized,
     ranked,
     run,
     step_for_ever,
@@ -158,9 +160,9 @@ def test_a_rank_killed_while_it_joins_leaves_no_file(tiny_model: Callable[..., P
     joining, absent = local_places(2)
     joining = attrs.evolve(joining, command=("env", f"TMPDIR={tmp_path}", *joining.command))
     group = start_ranks(load, "tiny", (joining, attrs.evolve(absent, command=("sleep", "300"))))
-    while group.leader.stage == "importing":
+    while group.children[0].status.stage == "importing":
         group.wait(0.01, working=True)
-    group.leader.put("join")
+    group.children[0].put("join")
     address, port = joining.address.split(":")
 
     def is_listening() -> bool:
@@ -203,18 +205,26 @@ def test_ranks_get_the_texts_of_the_operator_and_not_their_files(
     group = start_ranks(load, "tiny", (RankPlace("a", "", ("cat",)),))
     reader, messages = FrameReader(), list[Message]()
     while not messages:
-        messages = reader.feed(os.read(group.leader.output.fileno(), 1 << 20))
+        messages = reader.feed(os.read(group.children[0].output.fileno(), 1 << 20))
     group.kill()
     [(_, start)] = messages
     assert (start["system_prompt"], start["template"]) == ("Be kind.", None)
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kind", ["qwen3", "mixtral", "qwen3_next"])
-def test_three_ranks_answer_as_one_process(kind: str, tiny_model: Callable[..., Path]) -> None:
-    folder = tiny_model(kind, num_hidden_layers=4)
-    with ranked(folder, 3) as engine:
+@pytest.mark.parametrize("kind", ["qwen3", "quantized"])
+def test_ranks_that_share_heads_answer_as_one_process_and_end_when_one_is_lost(
+    kind: str, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = quantized(tiny_model("llama"), tmp_path) if kind == "quantized" else tiny_model(kind)
+    with ranked(folder, 2, Settings(parallelism="tensor")) as engine:
         check_answers(engine, folder)
+        whole, held = weight_bytes(loaded(folder)[0]), [each.nbytes for each in engine.snapshot().ranks]
+        assert max(held[1:]) < held[0] < whole
+        submit(engine, folder, "lost", overrides={**GREEDY, "max_tokens": 4000})
+        lose(engine.group, 1, signal.SIGKILL)
+        with pytest.raises(ProblemError, match="Rank 1 was ended by signal 9"):
+            run(engine)
 
 
 def lose(group: RankGroup, rank: int, sent: signal.Signals) -> None:
@@ -230,7 +240,7 @@ def test_a_rank_lost_while_it_loads_ends_the_group(
     folder = tiny_model("qwen3")
     load = ModelLoad(folder, detect(folder), Settings())
     group = start_ranks(load, "tiny", local_places(2))
-    while any(child.stage in ("importing", "joining") for child in group.children):
+    while any(child.status.stage in ("importing", "joining") for child in group.children):
         group.wait(0.01, working=True)
     be_impatient(monkeypatch)
     lose(group, rank, sent)
@@ -285,3 +295,23 @@ def test_a_setting_that_does_not_work_with_ranks_is_refused_by_name(
     vision = attrs.evolve(load, record=attrs.evolve(load.record, model_type="vision"))
     with pytest.raises(ProblemError, match="text models alone"):
         open_ranked_engine(vision, "tiny", 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ranks", "reason"),
+    [
+        ("mixtral", 2, "parallelism = 'tensor' does not work with mixtral, which mlx-lm cannot shard"),
+        ("qwen3", 3, "num_attention_heads = 4 does not divide by ranks = 3"),
+        ("llama", 4, "num_key_value_heads = 2 does not divide by ranks = 4"),
+    ],
+)
+def test_heads_that_ranks_cannot_share_are_refused_by_name(
+    kind: str, ranks: int, reason: str, tiny_model: Callable[..., Path]
+) -> None:
+    folder, tensor = tiny_model(kind), ModelSettings(parallelism="tensor")
+    settings = Settings(model_settings=(("tiny", tensor),)).applied_to("tiny")
+    load = ModelLoad(folder, detect(folder), settings)
+    with pytest.raises(ProblemError, match=reason):
+        open_ranked_engine(load, "tiny", ranks)
+    with pytest.raises(ProblemError, match=reason):
+        plan_placement(folder, load.record, settings, [THIS_HOST] * ranks, {"localhost": 10**9}, "tiny")

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import msgspec
 import pytest
-from mlx.utils import tree_flatten
 
 from greenroom.engine.loading.batching import decide_batching
 from greenroom.engine.loading.load_model import load_text_lazily
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
-from greenroom.engine.ranks.pipelined_model import NoChainError, Part, trace_chain
-from greenroom.engine.ranks.replay import Follower, Leader, Link, even_split, layer_ranges
+from greenroom.engine.ranks.divided_model import (
+    IndivisibleError,
+    Part,
+    even_split,
+    layers_of,
+    shard,
+    trace_chain,
+)
+from greenroom.engine.ranks.replay import Follower, Leader, Link
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.settings.settings import Settings
+from greenroom.tests.support.engines.ranked_engines import quantized
 from greenroom.tests.support.engines.text_engines import GREEDY, Driver, loaded
 
 DEEP = (("qwen3", 2), ("qwen3", 3), ("qwen3_next", 3), ("mixtral", 2), ("quantized", 2), ("gpt_oss", 2))
@@ -44,7 +50,7 @@ class NearLink(Link):
         self._repeat(self._plan)
         return array
 
-    def receive(self, shape: tuple[int, ...], dtype: mx.Dtype) -> mx.array:
+    def receive(self, shape: Sequence[int], dtype: mx.Dtype) -> mx.array:
         received = self._boxes[self.rank].popleft()
         assert (received.shape, received.dtype) == (shape, dtype)
         return received
@@ -66,7 +72,7 @@ def parts_of(folder: Path, ranks: int) -> tuple[Any, list[int]]:
     for link in links:
         model = load_text_lazily(folder, Settings())
         chain = trace_chain(model)
-        part = Part(model, chain, *list(layer_ranges(even_split(len(chain.layers), ranks)))[link.rank])
+        part = Part(model, chain, *layers_of(link.rank, even_split(len(chain.layers), ranks)))
         sizes.append(weight_bytes(model))
         read_weights(model, None, lambda fraction: None, lambda: False)
         models.append((model, part))
@@ -90,18 +96,6 @@ def answers(driver: Driver, streams: int) -> list[list[list[int]]]:
         driver.step()
     driver.run()
     return [*found, [*driver.tokens]]
-
-
-def quantized(folder: Path, home: Path) -> Path:
-    """Write a model's weights with four bits each."""
-    from mlx_lm.utils import load_config, quantize_model, save_config
-
-    model, config = quantize_model(load_text_lazily(folder, Settings()), load_config(folder), 32, 4)
-    mx.save_safetensors(str(home / "model.safetensors"), dict(tree_flatten(model.parameters())))
-    save_config(config, home / "config.json")
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(folder / name, home)
-    return home
 
 
 @pytest.mark.parametrize(
@@ -133,5 +127,34 @@ def test_parts_compute_the_tokens_of_the_whole(
     [("gemma3n", "more than the hidden state"), ("gemma2", "mends of gemma2's batches")],
 )
 def test_what_is_no_chain_is_refused(kind: str, reason: str, tiny_model: Callable[..., Path]) -> None:
-    with pytest.raises(NoChainError, match=reason):
+    with pytest.raises(IndivisibleError, match=reason):
         trace_chain(load_text_lazily(tiny_model(kind), Settings()))
+
+
+class Ranks(int):
+    """Ranks that no transfer joins: mlx-lm asks them for their number alone as it divides layers."""
+
+    def size(self) -> int:
+        return self
+
+    def rank(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "reason"),
+    [
+        ("mixtral", {}, "mlx-lm cannot shard its architecture"),
+        ("llama", {"intermediate_size": 129}, "do not divide by 2: Cannot shard the output of size 129"),
+        ("gpt_oss", {"intermediate_size": 63}, "do not divide by 2: .*attempting 2 splits along axis 1"),
+        ("quantized", {}, "do not divide by 8: .*quantization group size 32"),
+        ("qwen3_5", {}, "shards its head, too"),
+    ],
+)
+def test_what_no_heads_can_share_is_refused_before_its_weights_are_read(
+    kind: str, changes: dict[str, Any], reason: str, tiny_model: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tiny_model("llama" if kind == "quantized" else kind, **changes)
+    model = load_text_lazily(quantized(folder, tmp_path) if kind == "quantized" else folder, Settings())
+    with pytest.raises(IndivisibleError, match=reason):
+        shard(model, trace_chain(model), Ranks(8 if kind == "quantized" else 2))

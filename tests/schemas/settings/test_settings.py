@@ -76,6 +76,7 @@ SHOWN_BY = {
     "keep_awake": "test_the_machine_stays_awake_until_half_a_minute_after_the_last_request",
     "trust_remote_code": "test_code_of_a_folder_runs_only_with_trust_remote_code",
     "hosts": "test_a_model_too_large_for_one_machine_answers_over_two",
+    "parallelism": "test_heads_that_ranks_cannot_share_are_refused_by_name",
     "shutdown_timeout": "test_a_shutdown_with_a_hung_worker_ends_within_the_shutdown_timeout",
     "log_format": "test_a_server_from_start_to_signal",
     "log_level": "test_flags_reach_the_server",

@@ -1,8 +1,8 @@
-"""A part of a model: the layers of one rank, between what it receives and what it sends.
+"""One rank's part of a model: some of its layers (pipeline), or a share of each (tensor parallelism).
 
-The library's own code computes a part: the other ranks' layers are replaced by ones that return their input,
-and the first own layer takes what came from the rank before. A lazy pass over the unread weights shows
-beforehand whether an architecture is such a chain, so no list of architectures is needed.
+The library's own code computes a part. In a pipeline, the other ranks' layers are replaced by ones that
+return their input, and the first own layer takes what came from the rank before. A lazy pass over the unread
+weights shows beforehand whether an architecture is such a chain, so no list of architectures is needed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from greenroom.engine.loading.batching_patches import KNOWN_FAULTS
 from greenroom.engine.loading.read_weights import read_operations
 
 
-class NoChainError(ValueError):
-    """An architecture whose layers cannot be divided among ranks, with the reason as a sentence's end."""
+class IndivisibleError(ValueError):
+    """A model whose layers cannot be divided among ranks, with the reason as a sentence's end."""
 
 
 @attrs.frozen(eq=False)
@@ -42,10 +42,10 @@ class Chain:
 
 
 def trace_chain(model: Any) -> Chain:
-    """Find the chain of a model's layers by a lazy pass of one token. Raises NoChainError: it has none."""
+    """Find the chain of a model's layers by a lazy pass of a token. Raises IndivisibleError: it has none."""
     architecture = type(model).__module__.rpartition(".")[2]
     if architecture in KNOWN_FAULTS:
-        raise NoChainError(f"the mends of {architecture}'s batches do not work in parts of it yet")
+        raise IndivisibleError(f"the mends of {architecture}'s batches do not work in parts of it yet")
     layers = _list_of_layers(model)
     cache = caches.new_cache(model)
     places = {id(each): index for index, each in enumerate(cache)}
@@ -56,7 +56,7 @@ def trace_chain(model: Any) -> Chain:
         def note(call: Callable[..., Any], x: Any, *rest: Any, at: int = index, **named: Any) -> Any:
             others = (*rest, *named.values())
             if any(isinstance(each, mx.array) for each in others):
-                raise NoChainError("its layers take more than the hidden state")
+                raise IndivisibleError("its layers take more than the hidden state")
             result = call(x, *rest, **named)
             used = tuple(places[id(each)] for each in others if id(each) in places)
             calls.append((at, x, result, used))
@@ -72,11 +72,38 @@ def trace_chain(model: Any) -> Chain:
     in_order = [call[0] for call in calls] == list(range(len(layers)))
     linked = all(after is before for before, after in zip(outputs, inputs[1:], strict=False))
     if not (in_order and linked and all(isinstance(each, mx.array) and each.ndim == 3 for each in inputs)):
-        raise NoChainError("its layers are no chain of which each takes the output of the one before")
+        raise IndivisibleError("its layers are no chain of which each takes the output of the one before")
     used = [place for call in calls for place in call[3]]
     if sorted(used) != list(range(len(cache))):
-        raise NoChainError("some of its layers share a KV cache")
+        raise IndivisibleError("some of its layers share a KV cache")
     return Chain(layers, tuple(call[3] for call in calls), inputs[0].shape[2], tuple(x.dtype for x in inputs))
+
+
+def even_split(layers: int, ranks: int) -> tuple[int, ...]:
+    """Return the number of layers of each rank."""
+    return tuple(len(range(rank, layers, ranks)) for rank in range(ranks))
+
+
+def layers_of(rank: int, split: Sequence[int]) -> tuple[int, int]:
+    """Return a rank's layers, `start` to `stop`: rank 0 has the last ones. `split`: number by rank."""
+    return sum(split[rank + 1 :]), sum(split[rank:])
+
+
+def shard(model: Any, chain: Chain, group: Any) -> None:
+    """Divide each layer of a model, with lazy weights, among the ranks of a group, as mlx-lm does. Raises
+    IndivisibleError: it cannot.
+    """
+    if not hasattr(model, "shard"):
+        raise IndivisibleError("mlx-lm cannot shard its architecture")
+    try:
+        model.shard(group)
+    except (AssertionError, ValueError) as error:  # a width, or groups of quantized weights
+        raise IndivisibleError(f"its layers do not divide by {group.size()}: {error}") from error
+    mx.eval(mx.random.state)  # holds the weights that new layers had first
+    inner = {id(module) for layer in chain.layers for module in layer.modules()}
+    outer = [type(module) for module in model.modules() if id(module) not in inner]
+    if any(kind.__module__ == nn.AllToShardedLinear.__module__ for kind in outer):
+        raise IndivisibleError("mlx-lm shards its head, too, which works with all ranks alone")
 
 
 class Part:
@@ -85,20 +112,20 @@ class Part:
     Args:
         model: One of mlx-lm's, with lazy weights.
         chain: Its chain, from `trace_chain`.
+        group: Group of ranks that compute each layer together, which `shard` has divided; None if no layer is
+            divided.
 
     Attributes:
         receive: Function that returns the hidden state of the rank before, given shape and type.
-        share: Fraction of the layers that are its own.
         hidden: Output of the last own layer, of the latest pass.
         other_kinds: Names of the classes of the other ranks' caches.
     """
 
-    def __init__(self, model: Any, chain: Chain, start: int, stop: int) -> None:
+    def __init__(self, model: Any, chain: Chain, start: int, stop: int, group: Any = None) -> None:
         self.hidden: mx.array | None = None
-        self.receive: Callable[[tuple[int, ...], mx.Dtype], mx.array] = mx.zeros
-        self.start, self.is_last = start, stop == len(chain.layers)
-        self.share = (stop - start) / len(chain.layers)
-        self._model, whole = model, caches.new_cache(model)
+        self.receive: Callable[[Sequence[int], mx.Dtype], mx.array] = mx.zeros
+        self.start, self.group = start, group
+        self._model, self._call, whole = model, type(model).__call__, caches.new_cache(model)
         own = [place for index in range(start, stop) for place in chain.caches[index]]
         self._empty, self._stand_ins = [whole[place] for place in own], _stand_ins(whole, own)
         others = [each for place, each in enumerate(whole) if place not in own]
@@ -115,10 +142,10 @@ class Part:
 
         _intercept(chain.layers[start], take)
         _intercept(chain.layers[stop - 1], keep)
-        for index, layer in enumerate(chain.layers):
-            if not start <= index < stop:
-                chain.layers[index] = _Elsewhere(layer)
-        self._drop_unused(chain.layers[start:stop], _Unused((width,), dtype))
+        for layer in (*chain.layers[:start], *chain.layers[stop:]):
+            _replace(layer, lambda x: x)
+        has_head = stop == len(chain.layers) and (group is None or group.rank() == 0)
+        self._drop_unused(chain.layers[start:stop], width, dtype, has_head)
 
     def new_cache(self) -> Cache:
         """Return an empty plain cache of the own layers."""
@@ -126,9 +153,19 @@ class Part:
 
     def compute(self, tokens: mx.array, cache: Cache) -> mx.array:
         """Build the pass of the own layers over tokens `[rows, tokens]`, lazily; return the logits, which
-        mean something on the last part alone.
+        mean something on rank 0 alone.
+
+        A pass in which all ranks compute each layer starts at once, so that their transfers have one order;
+        the tokens are those of rank 0, and zeros elsewhere.
         """
-        logits: mx.array = self._model(tokens, cache=self.spread(cache))
+        if self.group is None:
+            return self._pass(tokens, cache)
+        logits = self._pass(mx.distributed.all_sum(tokens.astype(mx.int32), group=self.group), cache)
+        mx.async_eval(self.hidden, caches.state(cache))
+        return logits
+
+    def _pass(self, tokens: mx.array, cache: Cache) -> mx.array:
+        logits: mx.array = self._call(self._model, tokens, cache=self.spread(cache))
         return logits
 
     def spread(self, cache: Cache) -> list[Any]:
@@ -138,52 +175,25 @@ class Part:
         """
         return [None if index is None else cache[index] for index in self._stand_ins]
 
-    def _drop_unused(self, own_layers: Sequence[Any], stand_in: _Unused) -> None:
+    def _drop_unused(self, own_layers: Sequence[Any], width: int, dtype: mx.Dtype, has_head: bool) -> None:
         """Drop the modules outside of the layers that no output of this part depends on."""
-        from mlx.utils import tree_flatten, tree_unflatten
+        from mlx.utils import tree_flatten
 
         own = self.new_cache()
-        logits = self.compute(mx.array([[0]]), own)
-        outputs = [logits if self.is_last else self.hidden, caches.state(own)]
+        logits = self._pass(mx.array([[0]]), own)
+        outputs = [logits if has_head else self.hidden, caches.state(own)]
         flat = [each for _, each in tree_flatten(outputs) if isinstance(each, mx.array)]
         needed = set(read_operations(flat))
         kept = {id(module) for layer in own_layers for module in layer.modules()}
-        unused = []
-        for path, module in tree_flatten(self._model.leaf_modules(), is_leaf=nn.Module.is_module):
+
+        def stand_in(x: mx.array) -> mx.array:  # whose result no one needs here
+            return mx.zeros((*x.shape, width), dtype) if mx.issubdtype(x.dtype, mx.integer) else x
+
+        for _, module in tree_flatten(self._model.leaf_modules(), is_leaf=nn.Module.is_module):
             arrays = [each for _, each in tree_flatten(module.parameters())]
             if arrays and id(module) not in kept and not needed & set(read_operations(arrays)):
-                unused.append((path, stand_in))
-        if unused:
-            self._model.update_modules(tree_unflatten(unused))
+                _replace(module, stand_in)
         self.hidden = None
-
-
-class _Elsewhere(nn.Module):  # type: ignore[misc]
-    """A layer of another rank: returns its input, and has the layer's plain attributes."""
-
-    def __init__(self, layer: Any) -> None:
-        super().__init__()
-        for name, value in vars(layer).items():
-            if not name.startswith("_") and isinstance(value, bool | int | float | str | None):
-                setattr(self, name, value)
-
-    def __call__(self, x: mx.array, *rest: Any, **named: Any) -> mx.array:
-        return x
-
-
-class _Unused(nn.Module):  # type: ignore[misc]
-    """A module whose result no one needs here: a hidden state of zeros for tokens, else its input."""
-
-    def __init__(self, shape: tuple[int, ...], dtype: mx.Dtype) -> None:
-        super().__init__()
-        self._shape, self._dtype = shape, dtype
-
-    def __call__(self, x: mx.array, *rest: Any, **named: Any) -> mx.array:
-        if mx.issubdtype(x.dtype, mx.integer):
-            return mx.zeros((*x.shape, *self._shape), self._dtype)
-        return x
-
-    as_linear = __call__
 
 
 def _intercept(target: Any, call: Callable[..., Any]) -> None:
@@ -196,6 +206,13 @@ def _intercept(target: Any, call: Callable[..., Any]) -> None:
     target.__class__ = type(kind.__name__, (kind,), {"__call__": intercepted, "__module__": kind.__module__})
 
 
+def _replace(module: Any, call: Callable[[mx.array], mx.array]) -> None:
+    """Let a module compute `call` of its first argument without weights; its plain attributes stay."""
+    _intercept(module, lambda _, x, *rest, **named: call(x))
+    type(module).as_linear = type(module).__call__  # of embeddings that are the head, too
+    module.clear()
+
+
 def _list_of_layers(model: Any) -> list[Any]:
     """Return the list itself that the model computes with; its property `layers` may return a copy."""
     first, count = model.layers[0], len(model.layers)
@@ -203,7 +220,7 @@ def _list_of_layers(model: Any) -> list[Any]:
         for value in module.values():
             if isinstance(value, list) and len(value) == count and value and value[0] is first:
                 return value
-    raise NoChainError("its layers are not in one list")
+    raise IndivisibleError("its layers are not in one list")
 
 
 def _stand_ins(whole: Sequence[Any], own: Sequence[int]) -> list[int | None]:
