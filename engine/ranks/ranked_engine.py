@@ -134,7 +134,7 @@ class RankGroup:
 
     @property
     def here(self) -> list[RankStatus]:
-        """What the ranks on this machine have told."""
+        """Status of the ranks on this machine."""
         return [child.status for child in self.children if child.place.is_local]
 
     def put_all(self, *message: Any) -> None:
@@ -148,7 +148,7 @@ class RankGroup:
             child.put(*(message if child.rank == 0 else ("wake", self._commands)))
 
     def wait(self, seconds: float, *, working: bool) -> list[Message]:
-        """Return what ranks send beside signs of life. `working`: some rank must progress meanwhile."""
+        """Return the messages beside signs of life. `working`: some rank must progress meanwhile."""
         if (now := time.monotonic()) - self._greeted > _GREETING_SECONDS:
             self._greeted = now
             self.put_all("alive")

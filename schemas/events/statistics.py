@@ -124,7 +124,7 @@ class RankFigures:
 
 @attrs.frozen
 class RankStatus:
-    """What a rank tells of itself, several times in a second.
+    """Status of a rank, which it tells several times in a second.
 
     Args:
         stage: `importing`, `joining`, `loading` or `ready`.
