@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
-import re
 import socket
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,8 +11,11 @@ from typing import Annotated, Literal
 import msgspec
 
 MAX_HOSTS = 16
-_SSH_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@-]{0,253}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=[^\0\n]*")
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*\Z")]
+_Address = Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+\.\d+\Z")]
+_WholePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\x00-\x1f]+\Z")]
+_Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*=[^\x00-\x1f]*\Z")]
+_EXAMPLE = '{"ssh": "studio.local", "ips": ["10.0.0.2"], "python": "/opt/bin/python", "envs": ["NAME=VALUE"]}'
 
 
 class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,27 +30,12 @@ class Host(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         rdma: Its RDMA device to each host, None to itself, if ranks speak over MLX's JACCL.
     """
 
-    ssh: str
-    ips: tuple[str, ...]
-    python: str | None = None
+    ssh: _Name
+    ips: Annotated[tuple[_Address, ...], msgspec.Meta(min_length=1)]
+    python: _WholePath | None = None
     memory_bytes: Annotated[int, msgspec.Meta(gt=0)] | None = None
-    envs: tuple[str, ...] = ()
+    envs: tuple[_Variable, ...] = ()
     rdma: tuple[str | tuple[str, ...] | None, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not _SSH_NAME.fullmatch(self.ssh):
-            raise ValueError(f"ssh = {self.ssh!r}: must be a name that ssh knows, such as studio.local")
-        try:
-            is_address = [bool(ipaddress.IPv4Address(ip)) for ip in self.ips]
-        except ValueError:
-            is_address = []
-        if not is_address:
-            addresses = f"ips = {list(self.ips)} of {self.ssh}"
-            raise ValueError(f"{addresses}: must be IPv4 addresses of the link, such as 10.0.0.2")
-        if self.python is not None and not (self.python.startswith("/") and self.python.isprintable()):
-            raise ValueError(f"python = {self.python!r}: must be the whole path of Greenroom's Python")
-        if not all(map(_VARIABLE.fullmatch, self.envs)):
-            raise ValueError("envs must be texts NAME=VALUE")
 
     @property
     def is_here(self) -> bool:
@@ -62,7 +48,7 @@ class _HostFile(msgspec.Struct):
 
     hosts: Annotated[tuple[Host, ...], msgspec.Meta(min_length=1)]
     backend: Literal["ring", "jaccl", "", None] = None
-    envs: tuple[str, ...] = ()
+    envs: tuple[_Variable, ...] = ()
 
 
 THIS_HOST = Host("localhost", ("127.0.0.1",))
@@ -79,20 +65,20 @@ def read_hosts(entries: Sequence[str]) -> tuple[Host, ...]:
     """
     hosts: list[Host] = []
     for entry in entries:
-        example = "a host is such as studio.local=10.0.0.2"
+        example = "studio.local=10.0.0.2"
         try:
             if entry.endswith(".json"):
-                example = 'a host is such as {"ssh": "studio.local", "ips": ["10.0.0.2"]}'
+                example = _EXAMPLE
                 hosts += _read_file(Path(os.path.expanduser(entry)))  # also of a user that is not here
-            elif entry == THIS_HOST.ssh:
+            elif entry in ("localhost", "127.0.0.1"):
                 hosts.append(THIS_HOST)
             else:
                 ssh, _, address = entry.partition("=")
-                hosts.append(Host(ssh, (address,)))
+                hosts.append(msgspec.convert({"ssh": ssh, "ips": [address]}, Host))
         except OSError as error:
             raise ValueError(f"{entry}: {error.strerror}") from None
         except ValueError as error:
-            raise ValueError(f"{entry}: {error}; {example}") from None
+            raise ValueError(f"{entry}: {error}; a host is such as {example}") from None
     if len(hosts) > MAX_HOSTS:
         raise ValueError(f"there are {len(hosts)} hosts, but {MAX_HOSTS} at most can hold a model")
     hosts = [msgspec.structs.replace(each, ssh=THIS_HOST.ssh) if each.is_here else each for each in hosts]
