@@ -35,18 +35,9 @@ NOT_LOADED = frozenset(
 )
 """Codes of the problems of models that cannot be loaded; others are the request's, or the whole server's."""
 
-NOT_ANSWERED = NOT_LOADED | {
-    "context_length_exceeded",
-    "model_broken",
-    "queue_full",
-    "remote_away",
-    "remote_busy",
-    "remote_failed",
-    "remote_refused",
-    "remote_silent",
-    "remote_unreachable",
-    "remote_unsupported",
-}
+_OF_REMOTES = ("away", "busy", "failed", "refused", "silent", "unreachable", "unsupported")
+NOT_ANSWERED = NOT_LOADED | {"context_length_exceeded", "model_broken", "queue_full"}
+NOT_ANSWERED |= {f"remote_{why}" for why in _OF_REMOTES}
 """Codes of problems that another model of a route may not have."""
 
 

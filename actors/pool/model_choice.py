@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import attrs
@@ -14,7 +14,7 @@ from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import Acquire, ModelName, NamedMessage, QueryPrompt
-from greenroom.schemas.settings.remotes import Preference
+from greenroom.schemas.settings.remotes import Route
 from greenroom.schemas.settings.settings import Settings
 
 MAX_TEXT = 1_000
@@ -44,23 +44,6 @@ class Candidate:
 
 
 @attrs.frozen
-class Wish:
-    """The request and its rule.
-
-    Args:
-        prefer: Preference of the route.
-        max_wait: Seconds of waiting above which the next model is better; None for no limit.
-        stays: Reason why the request must not leave this machine; empty if it may.
-        tried: Models that could not answer it.
-    """
-
-    prefer: Preference = "order"
-    max_wait: float | None = None
-    stays: str = ""
-    tried: tuple[str, ...] = ()
-
-
-@attrs.frozen
 class Decision:
     """The order in which models are asked, with the reason of each place.
 
@@ -82,52 +65,45 @@ class Decision:
 _PREFERRED = {"order": "comes first", "cheapest": "is the cheapest", "loaded": "is loaded, or waits least"}
 
 
-def decide(candidates: Sequence[Candidate], wish: Wish) -> Decision:
+def decide(
+    candidates: Sequence[Candidate], rule: Route, stays: str = "", tried: Collection[str] = ()
+) -> Decision:
     """Return the order in which models are asked.
 
     Models that may not answer are left out. Of the others, those without a fault precede those with one, and
     those that begin within the longest wait precede those that do not; then the preference decides, and at
     last the order of the route.
+
+    Args:
+        stays: Reason why the request must not leave this machine; empty if it may.
+        tried: Models that could not answer it.
     """
-    kept: list[tuple[tuple[float, ...], str, str]] = []
+    kept: list[tuple[tuple[float, ...], int, str, str]] = []
     left_out: list[tuple[str, str]] = []
     for place, each in enumerate(candidates):
-        if each.model in wish.tried or (each.remote and wish.stays):
-            why = "has failed for this request" if each.model in wish.tried else wish.stays
+        why = "has failed for this request" if each.model in tried else stays if each.remote else ""
+        if why:
             left_out.append((each.model, why))
             continue
-        late = _lateness(each, wish)
-        rank = (bool(each.fault), bool(late), *_preference(each, wish.prefer), place)
-        kept.append((rank, each.model, each.fault or late))
+        late = "" if rule.max_wait is None else _lateness(each, rule.max_wait)
+        ranks = {"cheapest": (each.cost,), "loaded": (not each.loaded, each.full, each.wait or 0.0)}
+        rank = (bool(each.fault), bool(late), *ranks.get(rule.prefer, ()))
+        kept.append((rank, place, each.model, each.fault or late))
     kept.sort()
-    order = [(model, why or ("comes next" if at else "")) for at, (_, model, why) in enumerate(kept)]
-    if order and not order[0][1]:
-        passed = {model for _, model, why in kept if why}
-        at = next(at for at, each in enumerate(candidates) if each.model == order[0][0])
-        skipped = passed | {model for model, _ in left_out}
-        behind = [each.model for each in candidates[:at] if each.model in skipped]
-        why = f"takes the place of {', '.join(behind)}" if behind else _PREFERRED[wish.prefer]
-        order[0] = order[0][0], why
+    order = [(model, why or "comes next") for _, _, model, why in kept]
+    if kept and not kept[0][3]:
+        _, place, first, _ = kept[0]
+        skipped = {model for _, _, model, why in kept if why} | {model for model, _ in left_out}
+        behind = [each.model for each in candidates[:place] if each.model in skipped]
+        order[0] = first, f"takes the place of {', '.join(behind)}" if behind else _PREFERRED[rule.prefer]
     return Decision(tuple(order), tuple(left_out))
 
 
-def _lateness(each: Candidate, wish: Wish) -> str:
+def _lateness(each: Candidate, most: float) -> str:
     """Return the reason why a model would begin too late; empty if it would not."""
-    if wish.max_wait is None:
-        return ""
     if each.wait is None:  # a full model without a history may keep a request waiting for any time
         return "is full" if each.full else ""
-    return f"would begin in {each.wait:.1f} s" if each.wait > wish.max_wait else ""
-
-
-def _preference(each: Candidate, prefer: Preference) -> tuple[float, ...]:
-    match prefer:
-        case "cheapest":
-            return (each.cost,)
-        case "loaded":
-            return not each.loaded, each.full, each.wait or 0.0
-        case _:
-            return ()
+    return f"would begin in {each.wait:.1f} s" if each.wait > most else ""
 
 
 class Routes:
@@ -146,11 +122,9 @@ class Routes:
         if not found.candidates:
             is_far = self._remotes.place(found.model) is not None
             return _refusal(found.model, stays, message) if is_far and stays else found
-        rule = self._rules[found.route or ""]
         tried = message.without if isinstance(message, Acquire | QueryPrompt) else ()
-        wish = Wish(rule.prefer, rule.max_wait, stays, tried)
-        now = time.monotonic()
-        decision = decide([self._candidate(model, now) for model in found.candidates], wish)
+        known = [self._candidate(model, time.monotonic()) for model in found.candidates]
+        decision = decide(known, self._rules[found.route or ""], stays, tried)
         if not decision.order:
             return _refusal(found.route or "", decision.text, message)
         model, _ = decision.order[0]

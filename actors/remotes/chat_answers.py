@@ -8,20 +8,8 @@ from typing import Any
 
 import attrs
 
-from greenroom.actors.remotes.remote_call import (
-    MAX_CALLS,
-    BrokenAnswer,
-    Choice,
-    Events,
-    ReportedError,
-    count_of,
-    given,
-    index_of,
-    items_of,
-    member,
-    number_of,
-    typed,
-)
+from greenroom.actors.remotes import remote_call as wire
+from greenroom.actors.remotes.remote_call import Events
 from greenroom.schemas.events.events import FinishReason, Token, TokenLogprob, Usage
 from greenroom.schemas.messages.messages import JsonObject
 
@@ -47,7 +35,7 @@ class ChatReader:
     """
 
     def __init__(self, api: str, choices: int = 1) -> None:
-        self._choices = [Choice(index) for index in range(choices)]
+        self._choices = [wire.Choice(index) for index in range(choices)]
         self._usage: JsonObject = {}
         # Numbers of calls by their blocks or items; None for blocks of another kind.
         self._calls: dict[Any, int | None] = {}
@@ -56,10 +44,10 @@ class ChatReader:
     def read(self, data: JsonObject) -> Events:
         if self._of_kind is None:
             yield from self._of_chat(data)
-        elif kind := member(data, "type", str):
+        elif kind := wire.member(data, "type", str):
             yield from self._of_kind(kind, data, self._choices[0])
         else:
-            raise BrokenAnswer("an event without a type")
+            raise wire.BrokenAnswer("an event without a type")
 
     def end(self) -> Events:
         usage = usage_of(self._usage)
@@ -69,41 +57,42 @@ class ChatReader:
 
     def _of_chat(self, data: JsonObject) -> Events:
         if "choices" not in data:
-            raise BrokenAnswer("a chunk without choices")
-        self._usage = member(data, "usage", dict) or self._usage  # some tell it so far in every chunk
-        for found in items_of(data, "choices"):
-            index = index_of(found.get("index", 0), len(self._choices))
-            choice, delta = self._choices[index], member(found, "delta", dict)
+            raise wire.BrokenAnswer("a chunk without choices")
+        self._usage = wire.member(data, "usage", dict) or self._usage  # some tell it so far in every chunk
+        for found in wire.items_of(data, "choices"):
+            index = wire.index_of(found.get("index", 0), len(self._choices))
+            choice, delta = self._choices[index], wire.member(found, "delta", dict)
             thought = delta.get("reasoning_content") or delta.get("reasoning")
             if isinstance(thought, str):
                 yield from choice.think(thought)
             text = delta.get("content") or delta.get("refusal") or found.get("text")
-            yield from choice.say(text, tuple(_logprobs(member(found, "logprobs", dict))))
-            for place, call in enumerate(items_of(delta, "tool_calls")):
-                number, arguments = call.get("index", place), member(call, "function.arguments", str)
-                if index_of(number, choice.calls + 1) < choice.calls:  # no call is left out
+            yield from choice.say(text, tuple(_logprobs(wire.member(found, "logprobs", dict))))
+            for place, call in enumerate(wire.items_of(delta, "tool_calls")):
+                number, arguments = call.get("index", place), wire.member(call, "function.arguments", str)
+                if wire.index_of(number, choice.calls + 1) < choice.calls:  # no call is left out
                     yield from choice.go_on(number, arguments)
                 else:
-                    yield from choice.begin_call(member(call, "function", dict), call.get("id"), arguments)
+                    function = wire.member(call, "function", dict)
+                    yield from choice.begin_call(function, call.get("id"), arguments)
             _take_reason(choice, found.get("finish_reason"), found.get("stop_reason"))
 
-    def _of_message(self, kind: str, data: JsonObject, choice: Choice) -> Events:
+    def _of_message(self, kind: str, data: JsonObject, choice: wire.Choice) -> Events:
         match kind:
             case "message_start" | "message_delta":
-                told = member(data, "message.usage" if kind == "message_start" else "usage", dict)
-                self._usage = {**self._usage, **given(told)}
-                delta = member(data, "delta", dict)
+                told = wire.member(data, "message.usage" if kind == "message_start" else "usage", dict)
+                self._usage = {**self._usage, **wire.given(told)}
+                delta = wire.member(data, "delta", dict)
                 _take_reason(choice, delta.get("stop_reason"), delta.get("stop_sequence"))
             case "content_block_start" | "content_block_delta":
-                place = index_of(data.get("index"), MAX_CALLS)
-                part = member(data, "content_block" if kind == "content_block_start" else "delta", dict)
+                place = wire.index_of(data.get("index"), wire.MAX_CALLS)
+                part = wire.member(data, "content_block" if kind == "content_block_start" else "delta", dict)
                 if kind == "content_block_start":
                     is_call = part.get("type") == "tool_use"
                     self._calls[place] = choice.calls if is_call else None
                     if is_call:
                         yield from choice.begin_call(part, part.get("id"))
                 elif place not in self._calls:
-                    raise BrokenAnswer("a part of a block that has not begun")
+                    raise wire.BrokenAnswer("a part of a block that has not begun")
                 yield from choice.think(part.get("thinking"))
                 yield from choice.say(part.get("text"))
                 if (call := self._calls[place]) is not None:
@@ -113,35 +102,35 @@ class ChatReader:
             case _:
                 pass  # a ping, the end of a block, or what a newer version adds
 
-    def _of_response(self, kind: str, data: JsonObject, choice: Choice) -> Events:
+    def _of_response(self, kind: str, data: JsonObject, choice: wire.Choice) -> Events:
         match kind:
             case kind if kind in _THOUGHTS:
                 yield from choice.think(data.get("delta"))
             case "response.output_text.delta" | "response.refusal.delta":
                 yield from choice.say(data.get("delta"))
             case "response.output_item.added":
-                item = member(data, "item", dict)
+                item = wire.member(data, "item", dict)
                 if item.get("type") == "function_call":
-                    self._calls[member(item, "id", str) or f"item_{choice.calls}"] = choice.calls
+                    self._calls[wire.member(item, "id", str) or f"item_{choice.calls}"] = choice.calls
                     yield from choice.begin_call(item, item.get("call_id"))
             case "response.function_call_arguments.delta":
-                call = self._calls.get(member(data, "item_id", str))
+                call = self._calls.get(wire.member(data, "item_id", str))
                 if call is None:
-                    raise BrokenAnswer("arguments of a call that has not begun")
+                    raise wire.BrokenAnswer("arguments of a call that has not begun")
                 yield from choice.go_on(call, data.get("delta"))
             case "response.completed" | "response.incomplete" | "response.failed":
-                response = member(data, "response", dict)
+                response = wire.member(data, "response", dict)
                 if response.get("status") not in ("completed", "incomplete"):
-                    raise ReportedError(response.get("error"))
-                self._usage = member(response, "usage", dict)
-                _take_reason(choice, member(response, "incomplete_details.reason", str), None)
+                    raise wire.ReportedError(response.get("error"))
+                self._usage = wire.member(response, "usage", dict)
+                _take_reason(choice, wire.member(response, "incomplete_details.reason", str), None)
                 yield from self.end()
 
 
-def _take_reason(choice: Choice, reason: Any, stop: Any) -> None:
+def _take_reason(choice: wire.Choice, reason: Any, stop: Any) -> None:
     """Record the reason of a choice's end, if it is told."""
     if reason is not None:
-        found = _REASONS.get(typed(reason, str), "stop")
+        found = _REASONS.get(wire.typed(reason, str), "stop")
         choice.reason = "tool_calls" if choice.calls and found == "stop" else found
         choice.stop = stop if isinstance(stop, str) else None
 
@@ -151,31 +140,32 @@ def usage_of(told: JsonObject) -> Usage:
     amounts: dict[str, int] = {}
     for amount, names in _AMOUNTS.items():
         name = next((name for name in names if name in told), names[0])
-        amounts[amount] = count_of(told.get(name))
-        details = member(told, f"{name}_details", dict)
-        amounts |= {inner: count_of(details.get(key)) for inner, key in _DETAILS[amount].items()}
+        amounts[amount] = wire.count_of(told.get(name))
+        details = wire.member(told, f"{name}_details", dict)
+        amounts |= {inner: wire.count_of(details.get(key)) for inner, key in _DETAILS[amount].items()}
     if "prompt_tokens" not in told:  # Anthropic's prompts count without what was cached
         for amount, kind in (("cached", "read"), ("written", "creation")):
-            count = count_of(told.get(f"cache_{kind}_input_tokens"))
+            count = wire.count_of(told.get(f"cache_{kind}_input_tokens"))
             amounts = {**amounts, amount: amounts[amount] + count, "prompt": amounts["prompt"] + count}
     return Usage(**amounts)
 
 
 def _logprobs(told: JsonObject) -> Iterator[TokenLogprob]:
-    for entry in [*items_of(told, "content"), *_raw_entries(told)]:
-        yield TokenLogprob(*_token(entry), tuple(map(_token, items_of(entry, "top_logprobs"))))
+    for entry in [*wire.items_of(told, "content"), *_raw_entries(told)]:
+        yield TokenLogprob(*_token(entry), tuple(map(_token, wire.items_of(entry, "top_logprobs"))))
 
 
 def _raw_entries(told: JsonObject) -> Iterator[JsonObject]:
     """Yield the tokens of raw text, which has lists beside each other, as a chat lists them."""
-    tokens, values, tops = (member(told, name, list) for name in _RAW_LISTS)
+    tokens, values, tops = (wire.member(told, name, list) for name in _RAW_LISTS)
     for token, value, top in zip_longest(tokens, values[: len(tokens)], tops[: len(tokens)]):
-        likely = [{"token": each, "logprob": most} for each, most in typed(top, dict).items()]
+        likely = [{"token": each, "logprob": most} for each, most in wire.typed(top, dict).items()]
         yield {"token": token, "logprob": value, "top_logprobs": likely}
 
 
 def _token(entry: JsonObject) -> tuple[Token, float]:
-    text, value, code = member(entry, "token", str), number_of(entry.get("logprob")), entry.get("bytes")
+    text, value = wire.member(entry, "token", str), wire.number_of(entry.get("logprob"))
+    code = entry.get("bytes")
     is_code = isinstance(code, list) and all(type(each) is int and 0 <= each < 256 for each in code)
     token = Token(text, bytes(code or ()) if is_code else text.encode("utf-8", "replace"))
     return token, -9999.0 if value is None else value  # as OpenAI writes what is impossible

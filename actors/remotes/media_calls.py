@@ -12,20 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from greenroom.actors.remotes import remote_call as wire
 from greenroom.actors.remotes.chat_answers import usage_of
-from greenroom.actors.remotes.remote_call import (
-    BrokenAnswer,
-    Call,
-    Events,
-    count_of,
-    given,
-    index_of,
-    items_of,
-    member,
-    number_of,
-    parameters_of,
-    unsupported,
-)
+from greenroom.actors.remotes.remote_call import Events
 from greenroom.schemas.events.events import Finished, Usage
 from greenroom.schemas.events.result_events import AudioChunk, Recording, Score, Segment, Vector, Word
 from greenroom.schemas.messages import requests as asks
@@ -38,21 +27,18 @@ MEGABYTE = 1024 * 1024
 _HEADER = 4_096
 
 
-def embedding_call(_: InferenceRequest, asked: asks.EmbeddingInput, model: str, remote: Remote) -> Call:
+def embedding_call(_: InferenceRequest, asked: asks.EmbeddingInput, model: str, remote: Remote) -> wire.Call:
     is_own = remote.api == "greenroom"
-    own = {
-        "input_type": asked.input_type,
-        "instruction": asked.instruction,
-        "truncate": asked.truncate or None,
-    }
+    wish = asked.input_type, asked.instruction, asked.truncate or None
+    own = dict(zip(("input_type", "instruction", "truncate"), wish, strict=True))
     if not is_own and any(own.values()):
-        raise unsupported("`input_type`, `instruction` or `truncate`", remote.api)
+        raise wire.unsupported("`input_type`, `instruction` or `truncate`", remote.api)
     form = {"encoding_format": "base64" if is_own else "float", "dimensions": asked.dimensions}
-    body = given({"model": model, "input": asked.texts, **form, **own})
-    return Call("/embeddings", body, partial(_read_vectors, len(asked.texts)), most=128 * MEGABYTE)
+    body = wire.given({"model": model, "input": asked.texts, **form, **own})
+    return wire.Call("/embeddings", body, partial(_read_vectors, len(asked.texts)), most=128 * MEGABYTE)
 
 
-def score_call(_: InferenceRequest, asked: asks.ScoreInput, model: str, remote: Remote) -> Call:
+def score_call(_: InferenceRequest, asked: asks.ScoreInput, model: str, remote: Remote) -> wire.Call:
     """Return the call that scores documents: one query's as a ranking, others as pairs."""
     queries, documents = ([pair[side] for pair in asked.pairs] for side in (0, 1))
     body: dict[str, Any] = {"model": model, "instruction": asked.instruction or None}
@@ -63,15 +49,15 @@ def score_call(_: InferenceRequest, asked: asks.ScoreInput, model: str, remote: 
     else:
         body |= {"text_1": queries, "text_2": documents}
     path, read = "/rerank" if is_ranking else "/score", partial(_read_scores, len(documents))
-    return Call(path, given(body), read, most=16 * MEGABYTE)
+    return wire.Call(path, wire.given(body), read, most=16 * MEGABYTE)
 
 
-def speech_call(_: InferenceRequest, asked: asks.SpeechInput, model: str, remote: Remote) -> Call:
+def speech_call(_: InferenceRequest, asked: asks.SpeechInput, model: str, remote: Remote) -> wire.Call:
     is_own = remote.api == "greenroom"
     voice = None if asked.reference is None else b64encode(Path(asked.reference).read_bytes()).decode()
     own = {"language": asked.language, "ref_text": asked.reference_text, "ref_audio": voice}
     if not is_own and any(own.values()):
-        raise unsupported("A language, or a voice to imitate,", remote.api)
+        raise wire.unsupported("A language, or a voice to imitate,", remote.api)
     body = {
         "model": model,
         "input": asked.text,
@@ -82,33 +68,34 @@ def speech_call(_: InferenceRequest, asked: asks.SpeechInput, model: str, remote
         **own,
     }
     reader = SpeechReader()
-    return Call("/audio/speech", given(body), reader.read, "sound", reader.end)
+    return wire.Call("/audio/speech", wire.given(body), reader.read, "sound", reader.end)
 
 
 def transcription_call(
     request: InferenceRequest, asked: asks.TranscriptionInput, model: str, remote: Remote
-) -> Call:
+) -> wire.Call:
     wishes = {"language": asked.language, "prompt": asked.prompt or None, "temperature": asked.temperature}
-    fields: dict[str, Any] = {"model": model, "response_format": "verbose_json"}
-    fields |= {name: str(value) for name, value in given({**wishes, **parameters_of(request)}).items()}
+    wishes = wire.given({**wishes, **wire.parameters_of(request)})
+    fields: dict[str, Any] = {name: str(value) for name, value in wishes.items()}
+    fields |= {"model": model, "response_format": "verbose_json"}
     if asked.word_timestamps:
         fields["timestamp_granularities[]"] = ["word", "segment"]
     path = "/audio/translations" if asked.task == "translate" else "/audio/transcriptions"
-    return Call(path, fields, _read_transcript, most=16 * MEGABYTE, file=asked.file)
+    return wire.Call(path, fields, _read_transcript, most=16 * MEGABYTE, file=asked.file)
 
 
 def _entries(found: list[JsonObject], count: int) -> Iterator[tuple[int, JsonObject]]:
     """Yield the entries of a list with their places. Raises BrokenAnswer: It has not one for each text."""
-    places = [index_of(each.get("index", at), count) for at, each in enumerate(found)]
+    places = [wire.index_of(each.get("index", at), count) for at, each in enumerate(found)]
     if sorted(places) != [*range(count)]:
-        raise BrokenAnswer("a list that has not one entry for each text")
+        raise wire.BrokenAnswer("a list that has not one entry for each text")
     return zip(places, found, strict=True)
 
 
 def _read_vectors(texts: int, data: JsonObject) -> Events:
-    for place, each in _entries(items_of(data, "data"), texts):
+    for place, each in _entries(wire.items_of(data, "data"), texts):
         yield Vector(_numbers(each.get("embedding")), place)
-    yield Finished("stop", usage_of(member(data, "usage", dict)))
+    yield Finished("stop", usage_of(wire.member(data, "usage", dict)))
 
 
 def _numbers(value: Any) -> bytes:
@@ -120,18 +107,18 @@ def _numbers(value: Any) -> bytes:
             return packed
     except (TypeError, ValueError, struct.error, OverflowError):
         pass
-    raise BrokenAnswer("a vector that is none of numbers")
+    raise wire.BrokenAnswer("a vector that is none of numbers")
 
 
 def _read_scores(documents: int, data: JsonObject) -> Events:
-    found = items_of(data, "results") or items_of(data, "data")
+    found = wire.items_of(data, "results") or wire.items_of(data, "data")
     for place, each in _entries(found, documents):
-        value = number_of(each.get("relevance_score", each.get("score")))
+        value = wire.number_of(each.get("relevance_score", each.get("score")))
         if value is None:
-            raise BrokenAnswer("a score that is no number")
+            raise wire.BrokenAnswer("a score that is no number")
         yield Score(value, place)
-    usage, tokens = usage_of(member(data, "usage", dict)), member(data, "meta.tokens", dict)
-    yield Finished("stop", usage if usage.prompt else Usage(prompt=count_of(tokens.get("input_tokens"))))
+    usage, tokens = usage_of(wire.member(data, "usage", dict)), wire.member(data, "meta.tokens", dict)
+    yield Finished("stop", usage if usage.prompt else Usage(prompt=wire.count_of(tokens.get("input_tokens"))))
 
 
 class SpeechReader:
@@ -153,7 +140,7 @@ class SpeechReader:
 
     def end(self) -> Events:
         if not self._size:
-            raise BrokenAnswer("speech without a sound")
+            raise wire.BrokenAnswer("speech without a sound")
         yield Finished("stop", Usage(spoken=self._size / 2 / self._rate))
 
     def _has_begun(self) -> bool:
@@ -165,37 +152,37 @@ class SpeechReader:
                 begins = file.tell()
         except (EOFError, wave.Error):
             if len(self._rest) > _HEADER:
-                raise BrokenAnswer("sound that is no WAV file") from None
+                raise wire.BrokenAnswer("sound that is no WAV file") from None
             return False
         if form != (1, 2) or not 4_000 <= rate <= 192_000:
-            raise BrokenAnswer("sound that is not of one channel with 16 bits")
+            raise wire.BrokenAnswer("sound that is not of one channel with 16 bits")
         self._rate, self._rest = rate, self._rest[begins:]
         return True
 
 
 def _read_transcript(data: JsonObject) -> Events:
     if "text" not in data:
-        raise BrokenAnswer("a transcript without a text")
-    text, duration = member(data, "text", str), _seconds(data, "duration")
-    yield Recording(duration, member(data, "language", str) or None)
-    words = [_word(each) for each in items_of(data, "words")]
-    segments = items_of(data, "segments")
+        raise wire.BrokenAnswer("a transcript without a text")
+    text, duration = wire.member(data, "text", str), _seconds(data, "duration")
+    yield Recording(duration, wire.member(data, "language", str) or None)
+    words = [_word(each) for each in wire.items_of(data, "words")]
+    segments = wire.items_of(data, "segments")
     for each in segments:
         start, end = _seconds(each, "start"), _seconds(each, "end")
-        own = [_word(word) for word in items_of(each, "words")]
+        own = [_word(word) for word in wire.items_of(each, "words")]
         heard = own or [word for word in words if start <= word.start < end]
-        yield Segment(member(each, "text", str), start, end, words=tuple(heard))
+        yield Segment(wire.member(each, "text", str), start, end, words=tuple(heard))
     if text and not segments:
         yield Segment(text, 0.0, duration, words=tuple(words))
     yield Finished("stop", Usage(heard=duration))
 
 
 def _word(word: JsonObject) -> Word:
-    known = number_of(word.get("probability"))
+    known = wire.number_of(word.get("probability"))
     probability = known if known is not None and 0 <= known <= 1 else 1.0
-    text = f" {member(word, 'word', str).lstrip()}"
+    text = f" {wire.member(word, 'word', str).lstrip()}"
     return Word(text, _seconds(word, "start"), _seconds(word, "end"), probability)
 
 
 def _seconds(data: JsonObject, name: str) -> float:
-    return max(0.0, number_of(data.get(name)) or 0.0)
+    return max(0.0, wire.number_of(data.get(name)) or 0.0)

@@ -60,6 +60,7 @@ class ReportedError(Exception):
         self.text = "".join(each if each.isprintable() else " " for each in text)
 
 
+@attrs.define
 class CallFailure(Exception):
     """An error of a call.
 
@@ -71,12 +72,11 @@ class CallFailure(Exception):
         detail: Further words that only the log may tell.
     """
 
-    def __init__(
-        self, problem: Problem, reason: str, counts: bool | None = True, pause: float = 0.0, detail: str = ""
-    ) -> None:
-        super().__init__(reason)
-        self.problem, self.reason, self.counts, self.pause = problem, reason, counts, pause
-        self.detail = detail
+    problem: Problem
+    reason: str
+    counts: bool | None = True
+    pause: float = 0.0
+    detail: str = ""
 
 
 def _broken_off() -> Events:

@@ -26,7 +26,7 @@ from greenroom.actors.remotes.remote_call import (
 from greenroom.engine.catalog.load_failures import chain
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.problems import Problem
-from greenroom.schemas.settings.remotes import Remote
+from greenroom.schemas.settings.remotes import HOP, Remote
 
 MAX_ANSWER = 256 * 1024 * 1024
 """Most bytes of an answer."""
@@ -36,8 +36,6 @@ LIST_SECONDS = 10.0
 """Longest time until a list of models is there."""
 VERSION = "2023-06-01"
 """Version of Anthropic's protocol."""
-HOP = "x-greenroom-hop"
-"""Header of requests that have come from another Greenroom, which are not sent on."""
 NO_KEY = "its key cannot be read"
 """Reason for clients where a key is not there: only the log names its file."""
 _CLOSE_SECONDS = 0.1

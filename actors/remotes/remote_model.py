@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,7 +16,7 @@ from greenroom.actors.model.model_loop import Cancel, Command, Submit
 from greenroom.actors.model.model_requests import ModelRequests
 from greenroom.actors.model.running_requests import Preparation, records_of
 from greenroom.actors.remotes import chat_calls, media_calls
-from greenroom.actors.remotes.remote_call import Call, CallFailure, as_json, given, parameters_of, unsupported
+from greenroom.actors.remotes.remote_call import Call, CallFailure, given, parameters_of, unsupported
 from greenroom.actors.remotes.remote_servers import RemoteServer
 from greenroom.engine.catalog.operator_texts import system_prompt_of
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, Timing, Usage
@@ -123,9 +123,14 @@ class RemoteModel:
             await self._client.aclose()
 
     def _receive(self, received: Any) -> bool:
+        crashed = model_crashed(self.key.model)
         match received:
-            case Envelope(message, reply):
-                self._answer(message, reply or Reply())
+            case Envelope(protocol.Prepare(request), reply):
+                self._requests.prepare(Preparation(request, reply or Reply()))
+            case Envelope(protocol.Generate() as message, reply):
+                self._requests.generate(message, reply or Reply(), crashed)
+            case Envelope(_, reply):
+                (reply or Reply()).fail(crashed)
             case protocol.Load() if self._lifecycle.state is not ModelState.READY:
                 self._change(ModelState.LOADING)
                 self._change(ModelState.READY)
@@ -145,21 +150,14 @@ class RemoteModel:
         self._lifecycle.move(state, self._log, **why)
         self._report(protocol.StateChanged(state))
 
-    def _answer(self, message: protocol.ModelMessage, reply: Reply) -> None:
-        match message:
-            case protocol.Prepare(request):
-                self._requests.prepare(Preparation(request, reply))
-            case protocol.Generate():
-                self._requests.generate(message, reply, model_crashed(self.key.model))
-            case _:
-                reply.fail(model_crashed(self.key.model))
-
     def _prepare(self, preparation: Preparation) -> None:
         """Charge a request to its client, and admit it: its remote checks the rest."""
         if preparation.reply.closed:
             return
+        asked = preparation.request.input
+        is_read = not isinstance(asked, asks.SpeechInput | asks.TranscriptionInput)
         try:
-            self._records.charge(preparation, _estimated_tokens(preparation.request))
+            self._records.charge(preparation, is_read * _size_of(asked) // CHARACTERS_PER_TOKEN)
         except ProblemError as error:
             self._requests.record_prepared(preparation, error.problem)
         else:
@@ -253,19 +251,16 @@ def call_of(request: InferenceRequest, there: str, remote: Remote) -> Call:
     return _CALLS[type(request.input)](request, request.input, there, remote)
 
 
-def _estimated_tokens(request: InferenceRequest) -> int:
-    """Return the estimated length of a prompt in tokens: images and sounds are not counted."""
-    texts: Sequence[str | bytes | tuple[int, ...]] = ()
-    match request.input:
-        case ChatInput(messages=messages, tools=tools):
-            calls = [call.arguments for message in messages for call in message.tool_calls]
-            texts = [*(message.text for message in messages), *calls]
-            texts += [as_json(tool.parameters) for tool in tools]
-        case RawInput(prompt=prompt):
-            texts = [prompt]
-        case asks.EmbeddingInput(texts=texts):
-            pass
-        case asks.ScoreInput(pairs=pairs):
-            texts = [text for pair in pairs for text in pair]
-    lengths = (len(text) * (CHARACTERS_PER_TOKEN if isinstance(text, tuple) else 1) for text in texts)
-    return sum(lengths) // CHARACTERS_PER_TOKEN
+def _size_of(value: Any) -> int:
+    """Return the number of characters in a request: a token id counts as one token, images not at all."""
+    if isinstance(value, str):
+        return len(value)
+    if attrs.has(type(value)):
+        value = attrs.astuple(value, recurse=False)
+    elif isinstance(value, Mapping):
+        value = (*value, *value.values())
+    return (
+        sum(map(_size_of, value))
+        if isinstance(value, tuple | list)
+        else CHARACTERS_PER_TOKEN * (type(value) is int)
+    )

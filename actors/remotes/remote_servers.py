@@ -124,8 +124,7 @@ class OfferedModel:
     """
 
     name: str
-    record: CapabilityRecord
-    created: int = 0
+    description: ModelDescription
     loaded: bool = False
     waiting: int = 0
 
@@ -139,7 +138,7 @@ class RemoteServer:
         error: Reason why the last list did not come; empty if it did.
         busy_until: Time until which it wants no requests, by `time.monotonic()`.
         requests: Number of requests that were sent; `running`, those of them that have not ended.
-        described: Descriptions of those models, and of those that the settings name and no list has.
+        described: Those models, and those that the settings name and no list has.
     """
 
     name: str
@@ -153,18 +152,30 @@ class RemoteServer:
     failures: int = 0
     bytes_sent: int = 0
     bytes_received: int = 0
-    described: Mapping[str, ModelDescription] = attrs.field(init=False)
+    described: tuple[ModelDescription, ...] = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._describe({})
 
     def _describe(self, found: Mapping[str, OfferedModel]) -> None:
-        listed = {**{name: guessed(self.remote, name) for name in self.remote.named}, **found}
-        self.described = {name: self.describe(model) for name, model in listed.items()}
+        listed = {**{name: self.offered(name, {"id": name}) for name in self.remote.named}, **found}
+        self.described = tuple(model.description for model in listed.values())
 
-    def describe(self, model: OfferedModel) -> ModelDescription:
-        ident = f"{self.name}/{model.name}"
-        return ModelDescription(ident, model.created, record=model.record, model=ident, owned_by=self.name)
+    def offered(self, name: str, told: JsonObject, waiting: int = 0) -> OfferedModel:
+        """Return a model as its entry in a list, or else its name, tells it. `name`: its name here."""
+        by_name = (kind for pattern, kind in _BY_NAME if re.search(pattern, told["id"].lower()))
+        by_type = (known for known in get_args(ModelType) if known == told.get("type"))
+        kind: ModelType = next(chain(by_type, by_name), "text")
+        context = next((count for key in _CONTEXTS if (count := count_of(told.get(key)))), 0)
+        found = told.get("capabilities")
+        voices = found.get("voices") if isinstance(found, dict) else None
+        named = tuple(filter(_is_name, voices))[:500] if isinstance(voices, list) else ()
+        inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
+        place, ident = f"remote ({self.remote.api})", f"{self.name}/{name}"
+        record = CapabilityRecord(kind, "default", place, context, inputs=inputs, voices=named)
+        created, is_loaded = count_of(told.get("created")), told.get("state") == "ready"
+        description = ModelDescription(ident, created, record=record, model=ident, owned_by=self.name)
+        return OfferedModel(name, description, is_loaded, waiting)
 
     def record_traffic(self, sent: int, received: int) -> None:
         """Record bytes of bodies; only requests have some that are sent."""
@@ -200,8 +211,23 @@ class RemoteServer:
         elif request is not None and failure.counts is not None:
             self.breaker.succeed(request)  # it is there
 
-    def record_list(self, listed: Iterator[OfferedModel]) -> None:
-        found = {model.name: model for model in listed}
+    def read_list(self, listed: Any, used: Any = None) -> Iterator[OfferedModel]:
+        """Yield the models of a list that the settings take.
+
+        Args:
+            listed: Answer to `GET /v1/models`, of OpenAI's, Anthropic's or a Greenroom's shape.
+            used: Answer of a Greenroom to `GET /admin/models`; None without one.
+        """
+        waiting = {each["id"]: count_of(each.get("waiting")) for each in _named(used, "models")}
+        for entry in _named(listed, "data"):
+            # What another Greenroom has from a remote itself is not asked of it.
+            there, architecture = entry["id"], entry.get("architecture")
+            is_far = isinstance(architecture, str) and architecture.startswith("remote (")
+            if not is_far and (name := self.remote.name_here(there)) is not None:
+                yield self.offered(name, entry, waiting.get(there, 0))
+
+    def record_list(self, listed: Any, used: Any) -> None:
+        found = {model.name: model for model in self.read_list(listed, used)}
         if self.error or self.models is None:
             log.info("remote found", remote=self.name)
         if found != self.models:
@@ -258,52 +284,16 @@ class RemoteServers:
 
     def descriptions(self) -> tuple[ModelDescription, ...]:
         """Return descriptions of all listed models; the same objects while no list has changed."""
-        return tuple(model for server in self.servers.values() for model in server.described.values())
+        return tuple(model for server in self.servers.values() for model in server.described)
 
     def describe(self, model: str) -> ModelDescription:
         """Return the description of a model of a remote."""
         owner, _, name = model.partition("/")
-        server = self.servers[owner]
-        return server.described.get(name) or server.describe(guessed(server.remote, name))
+        listed = (each for each in self.servers[owner].described if each.id == model)
+        return next(listed, None) or self.servers[owner].offered(name, {"id": name}).description
 
     def statuses(self) -> tuple[RemoteStatus, ...]:
         return tuple(server.status() for server in self.servers.values())
-
-
-def guessed(remote: Remote, name: str) -> OfferedModel:
-    """Return a model of which nothing but its name is known."""
-    return OfferedModel(name, _record(remote, name, {}))
-
-
-def _record(remote: Remote, name: str, told: JsonObject) -> CapabilityRecord:
-    """Return the capabilities of a model that its entry in a list, or else its name, tells."""
-    by_name = (kind for pattern, kind in _BY_NAME if re.search(pattern, name.lower()))
-    by_type = (known for known in get_args(ModelType) if known == told.get("type"))
-    kind: ModelType = next(chain(by_type, by_name), "text")
-    context = next((count for key in _CONTEXTS if (count := count_of(told.get(key)))), 0)
-    found = told.get("capabilities")
-    voices = found.get("voices") if isinstance(found, dict) else None
-    named = tuple(filter(_is_name, voices))[:500] if isinstance(voices, list) else ()
-    inputs: tuple[Modality, ...] = ("text", "image") if kind == "vision" else ("text",)
-    place = f"remote ({remote.api})"
-    return CapabilityRecord(kind, "default", place, context, inputs=inputs, voices=named)
-
-
-def read_list(remote: Remote, listed: Any, used: Any = None) -> Iterator[OfferedModel]:
-    """Yield the models of a remote's list that the settings take.
-
-    Args:
-        listed: Answer to `GET /v1/models`, of OpenAI's, Anthropic's or a Greenroom's shape.
-        used: Answer of a Greenroom to `GET /admin/models`; None without one.
-    """
-    waiting = {each["id"]: count_of(each.get("waiting")) for each in _named(used, "models")}
-    for entry in _named(listed, "data"):
-        # What another Greenroom has from a remote itself is not asked of it.
-        there, architecture = entry["id"], entry.get("architecture")
-        is_far = isinstance(architecture, str) and architecture.startswith("remote (")
-        if not is_far and (name := remote.name_here(there)) is not None:
-            figures = count_of(entry.get("created")), entry.get("state") == "ready", waiting.get(there, 0)
-            yield OfferedModel(name, _record(remote, there, entry), *figures)
 
 
 def _is_name(value: Any) -> TypeGuard[str]:
@@ -344,7 +334,7 @@ async def _refresh(server: RemoteServer, client: RemoteClient, probe: object) ->
     """Bring the list up to date; return whether the remote has answered."""
     try:
         listed, used, _ = await client.list_models()
-        server.record_list(read_list(server.remote, listed, used))
+        server.record_list(listed, used)
     except CallFailure as failure:
         server.record_no_list(failure)
         server.record_failure(probe, failure)

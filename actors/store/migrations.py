@@ -129,23 +129,13 @@ def share_storage(database: Database) -> None:
     )
 
 
-def add_metrics_keys(database: Database) -> None:
-    """Add the right of a key to read `/metrics` and nothing else."""
-    database.execute("alter table greenroom_keys add column metrics integer not null default 0")
+def adding(column: str, table: str = "greenroom_keys") -> Callable[[Database], None]:
+    """Return the migration that adds a column."""
 
+    def add(database: Database) -> None:
+        database.execute(f"alter table {table} add column {column}")
 
-def add_downloads(database: Database) -> None:
-    """Add the right of a key to bring models of the hub."""
-    database.execute("alter table greenroom_keys add column downloads integer not null default 0")
-
-
-def add_local_keys(database: Database) -> None:
-    """Add the restriction of a key to models of this machine."""
-    database.execute("alter table greenroom_keys add column local_only integer not null default 0")
-
-
-def limit_concurrent_requests(database: Database) -> None:
-    database.execute("alter table greenroom_keys add column concurrent integer")
+    return add
 
 
 def leave_out(database: Database) -> None:
@@ -179,16 +169,6 @@ def count_metadata(database: Database) -> None:
             database.execute(f"create trigger {name} after {event} on greenroom_{table} begin {counted}; end")
 
 
-def add_key_servers(database: Database) -> None:
-    """Add the MCP servers that chats of a key use."""
-    database.execute("alter table greenroom_keys add column mcp text not null default '[]'")
-
-
-def tell_choices(database: Database) -> None:
-    """Add to the audit why a route chose a model."""
-    database.execute("alter table greenroom_audit add column chosen text not null default ''")
-
-
 _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_tables": create_tables,
     "find_items_by_id": find_items_by_id,
@@ -201,15 +181,15 @@ _STEPS: Mapping[str, Callable[[Database], None]] = {
     "create_keys": create_keys,
     "find_conversations_by_owner": find_conversations_by_owner,
     "share_storage": share_storage,
-    "add_metrics_keys": add_metrics_keys,
-    "add_downloads": add_downloads,
-    "limit_concurrent_requests": limit_concurrent_requests,
+    "add_metrics_keys": adding("metrics integer not null default 0"),
+    "add_downloads": adding("downloads integer not null default 0"),
+    "limit_concurrent_requests": adding("concurrent integer"),
     "drop_copies": drop_copies,
     "drop_servers": drop_servers,
     "count_metadata": count_metadata,
-    "add_key_servers": add_key_servers,
-    "add_local_keys": add_local_keys,
-    "tell_choices": tell_choices,
+    "add_key_servers": adding("mcp text not null default '[]'"),
+    "add_local_keys": adding("local_only integer not null default 0"),
+    "tell_choices": adding("chosen text not null default ''", "greenroom_audit"),
 }
 """Migrations in order, by the names that databases hold, which never change."""
 

@@ -24,13 +24,12 @@ from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import Problem, ProblemError, model_not_found
 from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions, PoolMessage
 from greenroom.schemas.settings.caller import ANYBODY, Caller, is_allowed
+from greenroom.schemas.settings.remotes import HOP
 from greenroom.schemas.stored import EVERYBODY
 
 _OF_ANY_OWNER = ("GET", "HEAD", "DELETE")
 BACKEND = "x-greenroom-backend"
 """Header with the name of the remote that answers, or `local`."""
-HOP = "x-greenroom-hop"
-"""Header of requests that have come from another Greenroom."""
 NOTICE = "x-greenroom-notice"
 """Header with a sentence about a wish of the client that the model cannot fulfil."""
 

@@ -298,7 +298,7 @@ def check_remotes(settings: Settings) -> Iterator[Finding]:
 
     from greenroom.actors.remotes.remote_call import CallFailure
     from greenroom.actors.remotes.remote_client import RemoteClient
-    from greenroom.actors.remotes.remote_servers import read_list
+    from greenroom.actors.remotes.remote_servers import RemoteServer
 
     async def ask(name: str, remote: Remote) -> tuple[Any, Any, str]:
         async with aclosing(RemoteClient(name, remote)) as client:
@@ -312,7 +312,7 @@ def check_remotes(settings: Settings) -> Iterator[Finding]:
             told = failure.detail or failure.problem.detail
             yield Finding("remote", f"{place}: {told[:300]}", wrong=True)
             continue
-        models = [*read_list(remote, listed)]
+        models = [*RemoteServer(name, remote).read_list(listed)]
         yield Finding("remote", f"{place}: {len(models)} models", wrong=not models)
         if (seconds := _seconds_off(date)) > MOST_SECONDS_OFF:
             yield Finding("remote", f"{name}: its clock and this machine's differ by {seconds:.0f} s")

@@ -16,6 +16,8 @@ from greenroom.schemas.settings.setting_groups import merge_tables, setting, set
 
 REMOTE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 """Pattern of the names of remotes, which begin the names of their models."""
+HOP = "x-greenroom-hop"
+"""Header of requests that have come from another Greenroom, which are not sent on."""
 
 RemoteApi = Literal["greenroom", "openai", "anthropic", "responses"]
 Preference = Literal["order", "cheapest", "loaded"]

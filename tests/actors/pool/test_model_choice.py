@@ -8,12 +8,27 @@ from pathlib import Path
 import attrs
 import pytest
 
-from greenroom.actors.pool.model_choice import Candidate, Wish, decide
+from greenroom.actors.pool.model_choice import Candidate, Decision, decide
+from greenroom.schemas.settings.remotes import Preference, Route
 
 NOTES = Path(__file__).resolve().parents[3] / "notes" / "models-elsewhere.md"
 HERE = Candidate("small", loaded=True)
 STUDIO = Candidate("studio/big", "studio", 1.0, loaded=True)
 CLOUD = Candidate("cloud/huge", "cloud", 5.0, wait=0.0)
+
+
+@attrs.frozen
+class Wish:
+    """The rule of a route, and what is known of the request."""
+
+    prefer: Preference = "order"
+    max_wait: float | None = None
+    stays: str = ""
+    tried: tuple[str, ...] = ()
+
+    def decide(self, candidates: tuple[Candidate, ...]) -> Decision:
+        return decide(candidates, Route((), self.prefer, self.max_wait), self.stays, self.tried)
+
 
 CASES: dict[str, tuple[tuple[Candidate, ...], Wish]] = {
     "all can answer": ((HERE, STUDIO, CLOUD), Wish()),
@@ -62,7 +77,7 @@ def table() -> str:
     """Return the decisions as a table in Markdown."""
     rows = ["| when | is asked, in this order | is not asked |", "|---|---|---|"]
     for name, (candidates, wish) in CASES.items():
-        decision = decide(candidates, wish)
+        decision = wish.decide(candidates)
         order = "; ".join(f"**{model}** {why}" for model, why in decision.order)
         left_out = "; ".join(f"**{model}** {why}" for model, why in decision.left_out)
         rows.append(f"| {name} | {order} | {left_out} |")
@@ -78,8 +93,8 @@ def test_the_notes_show_the_decisions_as_they_are() -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_model_is_named_once_with_a_reason(name: str) -> None:
     candidates, wish = CASES[name]
-    decision = decide(candidates, wish)
+    decision = wish.decide(candidates)
     named = [*decision.order, *decision.left_out]
     assert sorted(model for model, _ in named) == sorted(each.model for each in candidates)
     assert all(why for _, why in named)
-    assert decide(candidates, wish) == decision
+    assert wish.decide(candidates) == decision

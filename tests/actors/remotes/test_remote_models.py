@@ -23,7 +23,7 @@ from greenroom.actors.pool.lease_queue import NOT_ANSWERED
 from greenroom.actors.remotes.remote_call import Answer, CallFailure
 from greenroom.actors.remotes.remote_client import RemoteClient, _retry_after
 from greenroom.actors.remotes.remote_model import RemoteModel, call_of
-from greenroom.actors.remotes.remote_servers import FAILURES, MAX_MODELS, read_list
+from greenroom.actors.remotes.remote_servers import FAILURES, MAX_MODELS, RemoteServer
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.prompt_queries import render_prompt
 from greenroom.actors.system import System, open_system
@@ -609,13 +609,13 @@ LISTS: dict[str, tuple[Any, Any]] = {
 
 @pytest.mark.parametrize("name", LISTS)
 def test_no_list_of_a_remote_does_harm(name: str) -> None:
-    found = [model.name for model in read_list(Remote("http://far"), *LISTS[name])]
+    found = [model.name for model in RemoteServer("far", Remote("http://far")).read_list(*LISTS[name])]
     assert found == (["ok"] if "figures" in name else [])
 
 
 def test_a_list_without_an_end_is_cut() -> None:
     listed = {"data": [{"id": f"m{number}"} for number in range(100_000)]}
-    assert len([*read_list(Remote("http://far"), listed)]) == MAX_MODELS
+    assert len([*RemoteServer("far", Remote("http://far")).read_list(listed)]) == MAX_MODELS
 
 
 @pytest.mark.parametrize("url", ["http://h:x", "http://h:99999", "http://h/\x01", "http://a b", "ftp://h"])
