@@ -62,6 +62,7 @@ class Decision:
         return "; ".join(listed)[:MAX_TEXT]
 
 
+_NO_PROMPTS = "prompts are counted and shown by models of this machine alone"
 _PREFERRED = {"order": "comes first", "cheapest": "is the cheapest", "loaded": "is loaded, or waits least"}
 
 
@@ -118,7 +119,8 @@ class Routes:
 
     def settle(self, found: ModelName, message: NamedMessage) -> ModelName | Problem:
         """Return the model that is asked, or the reason why none is."""
-        stays = _why_it_stays(message)
+        stays = message.stays if isinstance(message, Acquire) else ""
+        stays = _NO_PROMPTS if isinstance(message, QueryPrompt) else stays
         if not found.candidates:
             is_far = self._remotes.place(found.model) is not None
             return _refusal(found.model, stays, message) if is_far and stays else found
@@ -161,15 +163,6 @@ def _of_here(record: ModelRecord, used: int, now: float) -> Candidate:
     refusal = record.refusal(now)
     fault = "" if refusal is None else f"cannot answer ({refusal.code})"
     return Candidate(record.key.model, loaded=record.use.ready, wait=wait, full=ahead > 0, fault=fault)
-
-
-def _why_it_stays(message: NamedMessage) -> str:
-    match message:
-        case Acquire(stays=stays):
-            return stays
-        case QueryPrompt():
-            return "prompts are counted and shown by models of this machine alone"
-    return ""
 
 
 def _refusal(name: str, why: str, message: NamedMessage) -> Problem:

@@ -29,8 +29,7 @@ _HEADER = 4_096
 
 def embedding_call(_: InferenceRequest, asked: asks.EmbeddingInput, model: str, remote: Remote) -> wire.Call:
     is_own = remote.api == "greenroom"
-    wish = asked.input_type, asked.instruction, asked.truncate or None
-    own = dict(zip(("input_type", "instruction", "truncate"), wish, strict=True))
+    own = {name: getattr(asked, name) or None for name in ("input_type", "instruction", "truncate")}
     if not is_own and any(own.values()):
         raise wire.unsupported("`input_type`, `instruction` or `truncate`", remote.api)
     form = {"encoding_format": "base64" if is_own else "float", "dimensions": asked.dimensions}

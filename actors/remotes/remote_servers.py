@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import attrs
 import trio
@@ -25,9 +25,6 @@ from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings, given_values
-
-if TYPE_CHECKING:
-    from greenroom.actors.remotes.remote_client import RemoteClient
 
 BreakerState = Literal["closed", "open", "half_open"]
 
@@ -48,9 +45,9 @@ _BY_NAME: tuple[tuple[str, ModelType], ...] = (
 )
 """Kinds that a model's name suggests, for servers that do not tell."""
 _CONTEXTS = ("context_length", "max_model_len", "context_window", "max_input_tokens")
-_INTERVALS = {"greenroom": 5.0}
-"""Seconds between two lists of a remote, by its api; a Greenroom's tells what is loaded."""
 _INTERVAL = 30.0
+"""Seconds between two lists of a remote; a Greenroom's tells what is loaded."""
+_OWN_INTERVAL = 5.0
 _LONGEST = 60.0
 
 log = get_logger(actor="remotes")
@@ -235,8 +232,9 @@ class RemoteServer:
             self._describe(found)
         self.error = ""
 
-    def record_no_list(self, failure: CallFailure) -> None:
-        """Record the reason why no list came; the last one stays."""
+    def record_no_list(self, failure: CallFailure, probe: object | None) -> None:
+        """Record the reason why no list came; the last one stays. `probe`: see `record_failure`."""
+        self.record_failure(probe, failure)
         if failure.reason != self.error:
             log.warning("remote away", remote=self.name, reason=failure.detail or failure.reason)
         self.error = failure.reason
@@ -278,9 +276,10 @@ class RemoteServers:
         profile = settings.all_profiles.get(name)
         if profile is None or self.place(profile.model) is None:
             return None
-        given = given_values(profile).items()
-        defaults = {key: value for key, value in given if key not in ("model", "adapter")}
-        return ModelName(profile.model, name, defaults)
+        given = {
+            key: value for key, value in given_values(profile).items() if key not in ("model", "adapter")
+        }
+        return ModelName(profile.model, name, given)
 
     def descriptions(self) -> tuple[ModelDescription, ...]:
         """Return descriptions of all listed models; the same objects while no list has changed."""
@@ -317,28 +316,22 @@ async def watch_remotes(remotes: RemoteServers) -> None:
 async def _watch(server: RemoteServer) -> None:
     from greenroom.actors.remotes.remote_client import RemoteClient
 
-    usual = pause = _INTERVALS.get(server.remote.api, _INTERVAL)
+    usual = pause = _OWN_INTERVAL if server.remote.api == "greenroom" else _INTERVAL
     async with aclosing(RemoteClient(server.name, server.remote, server.record_traffic)) as client:
         while True:
             # While the breaker is open nothing is sent; then this is the one request that may try.
             probe = object()
             if server.refusal(probe) is None:
                 is_probe = server.breaker.state(time.monotonic()) != "closed"
-                pause = usual if await _refresh(server, client, probe if is_probe else None) else 2 * pause
+                try:
+                    listed, used, _ = await client.list_models()
+                    server.record_list(listed, used)
+                    pause = usual
+                    if is_probe:
+                        server.breaker.succeed(probe)
+                except CallFailure as failure:
+                    server.record_no_list(failure, probe if is_probe else None)
+                    pause = usual if failure.counts is False else 2 * pause
                 server.breaker.leave(probe)
             left = server.breaker.seconds_left(time.monotonic())
             await trio.sleep(min(pause, _LONGEST, max(left, 1.0) + usual))
-
-
-async def _refresh(server: RemoteServer, client: RemoteClient, probe: object) -> bool:
-    """Bring the list up to date; return whether the remote has answered."""
-    try:
-        listed, used, _ = await client.list_models()
-        server.record_list(listed, used)
-    except CallFailure as failure:
-        server.record_no_list(failure)
-        server.record_failure(probe, failure)
-        return failure.counts is False
-    if probe is not None:
-        server.breaker.succeed(probe)
-    return True
