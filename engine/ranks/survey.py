@@ -243,7 +243,7 @@ def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> 
     rooms = rooms_of(hosts, reports, MemoryAccount(settings.memory_bytes))
     for ssh, room in rooms.items():
         yield ssh, f"ranks may have {room / 1e9:.1f} GB there", False
-    yield from _check_links(hosts, reports, folder)
+    yield from _check_links(hosts, reports, folder, settings.parallelism == "tensor")
     if folder is not None:
         try:
             record = detect(folder, settings.trust_remote_code, name)
@@ -253,7 +253,7 @@ def check_hosts(named: Sequence[str], model: str | None, settings: Settings) -> 
 
 
 def _check_links(
-    hosts: Sequence[Host], reports: Mapping[str, HostReport], folder: Path | None
+    hosts: Sequence[Host], reports: Mapping[str, HostReport], folder: Path | None, shares_layers: bool
 ) -> Iterator[Finding]:
     """Yield what the links of the ring can do, each measured once."""
     links: dict[frozenset[str], tuple[Host, Host]] = {}
@@ -275,8 +275,10 @@ def _check_links(
     if figures:
         latencies, bandwidths = zip(*figures, strict=True)
         config = {} if folder is None else read_optional(folder / "config.json")
-        width = int(text_config(config).get("hidden_size") or config.get("hidden_size") or 4_096)
-        yield "expect", expectation(len(hosts), max(latencies), min(bandwidths), 2 * width), False
+        config |= text_config(config)
+        width, layers = int(config.get("hidden_size") or 4_096), int(config.get("num_hidden_layers") or 32)
+        sums = 2 * layers if shares_layers else 0
+        yield "expect", expectation(len(hosts), max(latencies), min(bandwidths), 2 * width, sums), False
     if any(reports[host.ssh].link != "loopback" for host in hosts):
         text = "the ring has no authentication and no encryption: keep it on a cable or network of your own"
         yield "safety", text, False
@@ -314,15 +316,19 @@ def possible_transport(*ends: HostReport) -> str:
     return "Ethernet: the ring over TCP; never JACCL, which needs Macs with Thunderbolt 5"
 
 
-def expectation(ranks: int, latency: float, bandwidth: float, hop_bytes: int) -> str:
+def expectation(ranks: int, latency: float, bandwidth: float, hop_bytes: int, sums: int = 0) -> str:
     """Return a sentence on tokens per second. A token crosses each of `ranks - 1` links as activations, and
-    each once more as the plan of its step.
+    each once more as the plan of its step. With tensor parallelism, parts of it cross each twice for every
+    one of its `sums` over all ranks.
     """
-    token = (ranks - 1) * (2 * latency + hop_bytes / bandwidth)
-    prompt = (ranks - 1) * _PROMPT * hop_bytes / bandwidth
+    hops, alone = 2 * sums * (ranks - 1) or ranks - 1, _ALONE * (ranks if sums else 1)
+    sent = hop_bytes / (ranks if sums else 1) / bandwidth
+    token, prompt = hops * ((1 if sums else 2) * latency + sent), hops * _PROMPT * sent
+    told = "ranks add memory, not speed: they compute one after another"
+    if sums:
+        told = f"each token waits for {sums} sums over all ranks, whatever computing in parallel gains"
     return (
         f"the links add at least {token * 1000:.2f} ms to a token of {hop_bytes:,} bytes and "
         f"{prompt * 1000:.1f} ms to a prompt of {_PROMPT:,} tokens, so {_ALONE:g} tokens/s of one machine "
-        f"become at most {1 / (1 / _ALONE + token):.1f}; "
-        "ranks add memory, not speed: they compute one after another"
+        f"become at most {1 / (1 / alone + token):.1f}; {told}"
     )

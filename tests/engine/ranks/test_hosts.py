@@ -204,3 +204,5 @@ def test_a_link_is_measured_and_its_cost_told() -> None:
     told = expectation(2, 0.0005, 1.25e9, 16_384)
     assert "at least 1.01 ms to a token of 16,384 bytes and 13.1 ms" in told
     assert "20 tokens/s of one machine become at most 19.6" in told
+    assert "at least 64.84 ms to a token" in (shared := expectation(2, 0.0005, 1.25e9, 16_384, 64))
+    assert "become at most 11.1; each token waits for 64 sums over all ranks" in shared
