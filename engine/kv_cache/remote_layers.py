@@ -114,5 +114,5 @@ class RemoteLayers(_StandIn):
 class RemoteTensors(_StandIn):
     """Stored tensors of the other processes' layers, among those of the layers here."""
 
-    def slice(self, start: int, stop: int) -> RemoteTensors:
-        return self.remote.create(RemoteTensors, "slice_kv", self, start, stop)
+    def __getitem__(self, key: tuple[slice, slice, slice]) -> RemoteTensors:
+        return self.remote.create(RemoteTensors, "slice_kv", self, key[2].start or 0, key[2].stop)

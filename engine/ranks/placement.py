@@ -115,9 +115,9 @@ def plan_placement(
     limits = [max(1, rooms[host.ssh] // sharers[host.ssh]) for host in hosts]
     stages = []
     for rank, (start, end) in enumerate([(0, count)] * len(hosts) if shared else _split(parts, limits)):
-        files = set().union(*(parts.files[layer] for layer in range(start, end)))
-        files |= parts.files.get(-1, frozenset()) if shared or rank in (0, len(hosts) - 1) else frozenset()
-        size = (_share_size if shared else _stage_size)(parts, rank, len(hosts), start, end)
+        held = [*range(start, end), *([-1] if rank == 0 or start == 0 else ())]
+        files = frozenset[str]().union(*(parts.files.get(part, ()) for part in held))
+        size = _stage_size(parts, rank, start, end, len(hosts) if shared else 1)
         stages.append(Stage(hosts[rank].ssh, start, end, size, tuple(sorted(files)), limits[rank]))
     if any(stage.nbytes > stage.limit for stage in stages):
         raise does_not_fit(name, describe(stages), sum(stage.nbytes for stage in stages), sum(limits))
@@ -160,16 +160,11 @@ def size_here(
     return sum((stage.size for stage in stages if stage.host == THIS_HOST.ssh), LoadSize(0))
 
 
-def _stage_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -> LoadSize:
-    ends = (parts.head if rank == 0 else 0) + (parts.embeddings if rank == ranks - 1 else 0)
-    return sum(parts.layers[start:end], LoadSize(ends, parts.working))
-
-
-def _share_size(parts: PartSizes, rank: int, ranks: int, start: int, end: int) -> LoadSize:
-    """Return the memory of a rank's share of each layer, beside the embeddings, which no rank divides."""
+def _stage_size(parts: PartSizes, rank: int, start: int, end: int, shares: int = 1) -> LoadSize:
+    """Return the memory of one of some equal shares of layers, and of the undivided ends beside them."""
     layers = sum(parts.layers[start:end], LoadSize(0))
-    ends = parts.embeddings + (parts.head if rank == 0 else 0)
-    return LoadSize(layers.weights // ranks + ends, parts.working, layers.cache // ranks)
+    ends = (parts.head if rank == 0 else 0) + (parts.embeddings if start == 0 else 0)
+    return LoadSize(layers.weights // shares + ends, parts.working, layers.cache // shares)
 
 
 _HEADS = ("num_attention_heads", "num_key_value_heads", "linear_num_key_heads", "linear_num_value_heads")
@@ -204,7 +199,7 @@ def _split(parts: PartSizes, limits: Sequence[int]) -> tuple[tuple[int, int], ..
         options = []
         for start in range(left, end) if left else (0,):
             fullness, others = best(rank + 1, start) if left else (0.0, ())
-            share = _stage_size(parts, rank, len(limits), start, end).total / limits[rank]
+            share = _stage_size(parts, rank, start, end).total / limits[rank]
             options.append((max(fullness, share), ((start, end), *others)))
         return min(options)
 

@@ -7,7 +7,6 @@ is a JSON object: `ask` names the function, its other members are the arguments.
 from __future__ import annotations
 
 import os
-import platform
 import re
 import signal
 import socket
@@ -43,7 +42,6 @@ class HostReport(msgspec.Struct, frozen=True):
     """
 
     fault: str = ""
-    name: str = ""
     memory_bytes: int = 0
     free_bytes: int = 0
     agreement: Agreement = {}
@@ -69,7 +67,6 @@ def report(folder: str, model: str, files: list[str], ip: str) -> HostReport:
     memory, (interface, link) = default_memory(), find_link(ip)
     speeds = re.findall(r"(\d+) Gb/s", _output("system_profiler", "SPThunderboltDataType"))
     return HostReport(
-        name=f"{socket.gethostname()}, {platform.platform()}",
         memory_bytes=memory,
         free_bytes=available_memory() or memory,  # macOS makes room
         agreement=agreement_of(found or Path("/nonexistent"), files),

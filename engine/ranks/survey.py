@@ -124,7 +124,7 @@ def examine(host: Host, report: HostReport, folder: Path | None, here: Agreement
         return
     how, ip = "this machine" if host.is_here else "reached by ssh", host.ips[0]
     libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
-    yield host.ssh, f"{how} ({report.name}); {libraries}", False
+    yield host.ssh, f"{how}; {libraries}", False
     if report.ports:
         yield host.ssh, f"{ip} is {report.interface} ({report.link})", False
     else:

@@ -7,7 +7,7 @@ exactly the tokens seen. Models with other layer classes are not cached.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -75,19 +75,11 @@ def bytes_per_token(cache: Cache) -> int:
 
 
 def slice_kv(kv: LayerTensors, start: int, stop: int) -> LayerTensors:
-    return tuple(_part(whole, start, stop, _copy) for whole in kv)
+    return tuple(_copy(part) if isinstance(part, mx.array) else part for part in view_kv(kv, stop, start))
 
 
-def view_kv(kv: LayerTensors, stop: int) -> LayerTensors:
-    return tuple(_part(whole, 0, stop, lambda view: view) for whole in kv)
-
-
-def _part(
-    whole: mx.array | RemoteTensors | None, start: int, stop: int, made: Callable[[mx.array], mx.array]
-) -> mx.array | RemoteTensors | None:
-    if whole is None or isinstance(whole, RemoteTensors):
-        return None if whole is None else whole.slice(start, stop)
-    return made(whole[:, :, start:stop])
+def view_kv(kv: LayerTensors, stop: int, start: int = 0) -> LayerTensors:
+    return tuple(None if whole is None else whole[:, :, start:stop] for whole in kv)
 
 
 def copy_states(cache: Cache, row: int | None) -> LayerTensors:
