@@ -10,11 +10,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from greenroom.actors.chat import chat, generate
 from greenroom.actors.conversation import (
     ConversationOptions,
     ConversationResult,
+    chat,
     converse,
+    generate,
     run_conversation,
 )
 from greenroom.actors.requests.generation import Generation

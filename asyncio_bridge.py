@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 import trio
 
-from greenroom.actors.chat import generate
-from greenroom.actors.conversation import ConversationOptions, converse
+from greenroom.actors.conversation import ConversationOptions, converse, generate
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.requests.generation import RequestEvents
 from greenroom.actors.system import System, open_system

@@ -1,26 +1,77 @@
-"""Conversations in which the model calls tools: of MCP servers, and functions of the program itself."""
+"""Requests to models for programs that run a system of their own: in two calls, or with tools that are called
+in a loop, of MCP servers and of the program itself.
+"""
 
 from __future__ import annotations
 
 import inspect
 import uuid
 from collections.abc import Sequence
-from typing import Any, get_type_hints
+from typing import Any, Unpack, get_type_hints
 
 import attrs
 import msgspec
 
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System
 from greenroom.actors.tools.conversation import ToolConversation
 from greenroom.schemas.events.events import Failed, TextDelta
 from greenroom.schemas.events.result_events import ServerCall
 from greenroom.schemas.messages.generation import Parameters, parameters
-from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall
-from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
+from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, check_text
+from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RequestInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.tools_protocol import PythonTool, ToolLoop, ToolSource
 from greenroom.schemas.settings.caller import is_allowed
+
+
+def generate(
+    system: System, asked: RequestInput, *, model: str = "default", **values: Unpack[Parameters]
+) -> Generation:
+    """Return a started request; iterate over it for its events, and leave its context to end it.
+
+    Args:
+        model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
+
+    Raises:
+        ProblemError: A parameter is out of its range, or a string holds half of a surrogate pair. If the
+            model refuses the request, its last event is `Failed` instead.
+    """
+    check_text("", asked)
+    check_text("model", model)
+    for name, value in values.items():
+        check_text(name, value)
+    request = InferenceRequest(uuid.uuid4().hex, ModelKey(model), asked, parameters(**values))
+    return Generation(system.pool, request)
+
+
+async def chat(
+    system: System,
+    conversation: str | Sequence[Message],
+    *,
+    model: str = "default",
+    **values: Unpack[Parameters],
+) -> str:
+    """Return the visible answer to a question, or to a conversation.
+
+    Args:
+        model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
+
+    Raises:
+        ProblemError: The request failed.
+    """
+    if isinstance(conversation, str):
+        conversation = (Message("user", (TextPart(conversation),)),)
+    answer = ""
+    with generate(system, ChatInput(tuple(conversation)), model=model, **values) as generation:
+        async for event in generation:
+            match event:
+                case TextDelta(text, 0):
+                    answer += text
+                case Failed(problem):
+                    raise ProblemError(problem)
+    return answer
 
 
 @attrs.frozen

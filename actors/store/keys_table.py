@@ -7,6 +7,8 @@ import os
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from greenroom.actors.store.connection import Connection, Row
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.settings.caller import Caller, KeyList, KeyRecord
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 FIND_TABLE = "select 1 from sqlite_master where type = 'table' and name = 'greenroom_keys'"
 LIST_KEYS = "select * from greenroom_keys order by created, id"
 _OPEN = "revoked is null"
+
+_RIGHTS = tuple(name for name in attrs.fields_dict(Caller) if name not in ("owner", "name"))
+"""Columns with the rights of a key, by the names that they have in `Caller`."""
+_LISTS = {"models", "tools", "mcp"}  # Columns of JSON
+_SWITCHES = {"admin", "metrics", "downloads", "local_only"}
 
 
 class KeysTable:
@@ -40,26 +47,10 @@ class KeysTable:
             if self._table.count_where(f"name = ? and {_OPEN}", [record.name]):
                 detail = f"There is a key '{record.name}' already: revoke it, or take another name."
                 raise ProblemError(Problem(409, "key_exists", detail, "name"))
-            self._table.insert(
-                {
-                    "id": record.id,
-                    "name": record.name,
-                    "digest": record.digest,
-                    "created": record.created,
-                    "expires": caller.expires,
-                    "admin": caller.admin,
-                    "metrics": caller.metrics,
-                    "priority": caller.priority,
-                    "requests_per_minute": caller.requests_per_minute,
-                    "tokens_per_minute": caller.tokens_per_minute,
-                    "concurrent": caller.concurrent,
-                    "models": json.dumps(caller.models),
-                    "tools": json.dumps(caller.tools),
-                    "downloads": caller.downloads,
-                    "mcp": json.dumps(caller.mcp),
-                    "local_only": caller.local_only,
-                }
-            )
+            rights = {name: getattr(caller, name) for name in _RIGHTS}
+            lists = {name: json.dumps(rights[name]) for name in _LISTS}
+            named = {"id": record.id, "name": record.name, "digest": record.digest}
+            self._table.insert({**named, "created": record.created, **rights, **lists})
         return record
 
     def revoke(self, key: str, now: float) -> KeyRecord:
@@ -95,23 +86,11 @@ class KeysTable:
 
 
 def record_of(row: Row | dict[str, Any]) -> KeyRecord:
-    caller = Caller(
-        owner=row["id"],
-        admin=bool(row["admin"]),
-        models=tuple(json.loads(row["models"])),
-        tools=tuple(json.loads(row["tools"])),
-        requests_per_minute=row["requests_per_minute"],
-        tokens_per_minute=row["tokens_per_minute"],
-        # A database that is only read may be of a version without it.
-        concurrent=row["concurrent"] if "concurrent" in row.keys() else None,  # noqa: SIM118
-        priority=row["priority"],
-        expires=row["expires"],
-        metrics=bool(row["metrics"]) if "metrics" in row.keys() else False,  # noqa: SIM118 (a Row)
-        name=row["name"],
-        downloads=bool(row["downloads"]) if "downloads" in row.keys() else False,  # noqa: SIM118
-        mcp=tuple(json.loads(row["mcp"])) if "mcp" in row.keys() else (),  # noqa: SIM118
-        local_only=bool(row["local_only"]) if "local_only" in row.keys() else False,  # noqa: SIM118
-    )
+    # A database that is only read may be of a version without some of them.
+    rights = {name: row[name] for name in row.keys() if name in _RIGHTS}  # noqa: SIM118
+    rights |= {name: bool(rights[name]) for name in _SWITCHES & rights.keys()}
+    rights |= {name: tuple(json.loads(rights[name])) for name in _LISTS & rights.keys()}
+    caller = Caller(owner=row["id"], name=row["name"], **rights)
     return KeyRecord(
         row["name"], bytes(row["digest"]), caller, row["created"], row["revoked"], bool(row["is_off"])
     )

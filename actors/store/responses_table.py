@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 
+import attrs
+
 from greenroom.actors.store.connection import Capacity, Connection, Row
 from greenroom.actors.store.conversations_table import ConversationsTable
 from greenroom.actors.store.items_table import ItemsTable, SystemPromptsTable, check_size
@@ -15,6 +17,8 @@ from greenroom.schemas.stored import UNFINISHED, ItemPage, Order, StoredResponse
 _ERROR = json.dumps(
     {"code": "server_error", "message": "The server stopped before the response was finished."}
 )
+_APART = ("input", "output", "system_prompt")  # These have tables of their own
+_COLUMNS = tuple(name for name in attrs.fields_dict(StoredResponse) if name not in _APART)
 
 
 class ResponsesTable:
@@ -83,25 +87,13 @@ class ResponsesTable:
             )
 
     def find(self, name: str, owner: str) -> StoredResponse:
-        columns = (
-            "number, model, status, created, body, completed, background, conversation, parent, raw, events"
-        )
-        row = self._row(name, owner, columns)
+        row = self._row(name, owner, f"number, {', '.join(_COLUMNS)}")
+        number, values = row["number"], {each: row[each] for each in _COLUMNS}
+        values["background"] = bool(row["background"])
         return StoredResponse(
-            id=name,
-            owner=owner,
-            model=row["model"],
-            status=row["status"],
-            created=row["created"],
-            body=row["body"],
-            completed=row["completed"],
-            background=bool(row["background"]),
-            conversation=row["conversation"],
-            parent=row["parent"],
-            input=self._items.of_response(row["number"], output=False),
-            output=self._items.of_response(row["number"], output=True),
-            raw=row["raw"],
-            events=row["events"],
+            **values,
+            input=self._items.of_response(number, output=False),
+            output=self._items.of_response(number, output=True),
         )
 
     def delete(self, name: str, owner: str) -> None:
@@ -161,26 +153,9 @@ class ResponsesTable:
 
     def _insert(self, response: StoredResponse, size: int, boot: str | None) -> int:
         assert (boot is not None) == (response.status in UNFINISHED)
-        return self._connection.insert(
-            "greenroom_responses",
-            {
-                "id": response.id,
-                "owner": response.owner,
-                "parent": response.parent,
-                "conversation": response.conversation,
-                "boot": boot,
-                "status": response.status,
-                "used": time.time(),
-                "length": size,
-                "model": response.model,
-                "created": response.created,
-                "completed": response.completed,
-                "background": response.background,
-                "raw": response.raw,
-                "body": response.body,
-                "events": response.events,
-            },
-        )
+        values = {each: getattr(response, each) for each in _COLUMNS}
+        values |= {"boot": boot, "used": time.time(), "length": size}
+        return self._connection.insert("greenroom_responses", values)
 
     def _row(self, name: str, owner: str, columns: str) -> Row:
         row = self._connection.first(

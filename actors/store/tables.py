@@ -171,7 +171,8 @@ def _finished(value: T) -> T:
 
 
 NO_METADATA: Mapping[str, str] = {}
-_COLUMNS = "id, owner, created, model, length, metadata, body, messages"
+_FIELDS = tuple(attrs.fields_dict(StoredCompletion))
+_COLUMNS = ", ".join(("length", *_FIELDS))
 
 
 class CompletionsTable:
@@ -186,19 +187,8 @@ class CompletionsTable:
         metadata = json.dumps(dict(completion.metadata))
         size = check_size([metadata, completion.messages, completion.body])
         with self._connection.transaction():
-            self._connection.table("greenroom_completions").insert(
-                {
-                    "id": completion.id,
-                    "owner": completion.owner,
-                    "created": completion.created,
-                    "used": time.time(),
-                    "length": size,
-                    "model": completion.model,
-                    "metadata": metadata,
-                    "body": completion.body,
-                    "messages": completion.messages,
-                }
-            )
+            values = attrs.asdict(completion) | {"metadata": metadata, "used": time.time(), "length": size}
+            self._connection.table("greenroom_completions").insert(values)
 
     def find(self, name: str, owner: str) -> StoredCompletion:
         row = self._connection.first(
@@ -254,15 +244,8 @@ class CompletionsTable:
 
 
 def _completion(row: Row) -> StoredCompletion:
-    return StoredCompletion(
-        row["id"],
-        row["owner"],
-        row["created"],
-        row["model"],
-        row["messages"],
-        row["body"],
-        json.loads(row["metadata"]),
-    )
+    values = {name: row[name] for name in _FIELDS}
+    return StoredCompletion(**values | {"metadata": json.loads(row["metadata"])})
 
 
 FIELDS = tuple(field.name for field in attrs.fields(AuditRow))

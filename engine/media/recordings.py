@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from greenroom.engine.media.mp4_atoms import is_mp4, unneeded_atoms
+from greenroom.engine.media.file_structure import is_mp4, unneeded_atoms
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import ProblemError, invalid
 

@@ -16,8 +16,7 @@ import click
 
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import program_name
-from greenroom.http.settings.settings_file import write_settings
-from greenroom.http.settings.sources import BadSettingError, settings_options
+from greenroom.http.settings.sources import BadSettingError, settings_options, write_settings
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 

@@ -22,8 +22,7 @@ from greenroom.http.answering.request_parameters import parse_model_key
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import SERVER_SENT_EVENTS, data_event
 from greenroom.http.encoding.problem_documents import AnswerCutError, error_event
-from greenroom.http.media.audio import AUDIO_FORMATS, AudioFormat
-from greenroom.http.media.audio_encoder import AudioEncoder
+from greenroom.http.media.audio_encoder import AUDIO_FORMATS, AudioEncoder, AudioFormat
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, Usage
 from greenroom.schemas.events.result_events import AudioChunk
 from greenroom.schemas.logs import get_logger

@@ -20,7 +20,7 @@ from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import SERVER_SENT_EVENTS, data_event
 from greenroom.http.encoding.problem_documents import error_event
 from greenroom.http.guard.multipart_forms import Form
-from greenroom.http.media.audio import Task, Transcript, collected_transcript, language_name, plain_text
+from greenroom.http.media.transcripts import Task, Transcript, collected_transcript, language_name, plain_text
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, Usage
 from greenroom.schemas.events.result_events import Recording, Segment
 from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput

@@ -17,8 +17,8 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from greenroom.http.media.audio import AUDIO_FORMATS, Task, Transcript, language_code, plain_text
-from greenroom.http.media.audio_encoder import AudioEncoder, complete_wav_header
+from greenroom.http.media.audio_encoder import AUDIO_FORMATS, AudioEncoder, complete_wav_header
+from greenroom.http.media.transcripts import Task, Transcript, language_code, plain_text
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.answer_lines import ServerAnswers, given, open_answers, progress_of
 from greenroom.http.terminal.chosen_server import ChosenServer

@@ -263,47 +263,15 @@ def new_key(body: KeyBody, now: float) -> tuple[KeyRecord, str]:
     """
     _check(body, now)
     secret = new_secret()
-    caller = Caller(
-        owner=new_key_id(),
-        admin=body.admin,
-        models=body.models,
-        tools=body.tools,
-        requests_per_minute=body.requests_per_minute,
-        tokens_per_minute=body.tokens_per_minute,
-        concurrent=body.concurrent,
-        priority=body.priority,
-        expires=body.expires,
-        metrics=body.metrics,
-        name=body.name,
-        downloads=body.downloads,
-        mcp=body.mcp,
-        local_only=body.local_only,
-    )
+    caller = Caller(owner=new_key_id(), **attrs.asdict(body, recurse=False))
     return KeyRecord(body.name, digest_of(secret), caller, now), secret
 
 
 def key_report(record: KeyRecord, *, of_server: bool = False) -> KeyReport:
     """Return a key as operators see it."""
-    caller = record.caller
-    return KeyReport(
-        record.id,
-        record.name,
-        caller.admin,
-        caller.models,
-        caller.tools,
-        caller.requests_per_minute,
-        caller.tokens_per_minute,
-        caller.concurrent,
-        caller.priority,
-        record.created,
-        caller.expires,
-        record.revoked,
-        caller.metrics,
-        caller.downloads,
-        caller.mcp,
-        caller.local_only,
-        of_server,
-    )
+    rights = {each.name: getattr(record.caller, each.name) for each in attrs.fields(KeyBody)}
+    told = rights | {"id": record.id, "name": record.name, "created": record.created}
+    return KeyReport(**told, revoked=record.revoked, of_server=of_server)
 
 
 def _check(body: KeyBody, now: float) -> None:

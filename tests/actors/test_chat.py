@@ -10,7 +10,7 @@ import attrs
 import pytest
 import trio
 
-from greenroom.actors.chat import chat, generate
+from greenroom.actors.conversation import chat, generate
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta

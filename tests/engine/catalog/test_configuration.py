@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from greenroom.engine.catalog.configuration import holds_vision_weights
-from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.catalog.kind_detection import detect, holds_vision_weights
 from greenroom.tests.support.models.weight_headers import write_weights
 
 

@@ -10,7 +10,7 @@ import av
 import numpy as np
 import pytest
 
-from greenroom.engine.media.mp4_atoms import is_mp4, unneeded_atoms
+from greenroom.engine.media.file_structure import is_mp4, unneeded_atoms
 from greenroom.engine.media.recordings import BoundedFile, OpenedRecording
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.hostile import movies

@@ -7,8 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from greenroom.http.media.audio import AUDIO_FORMATS
-from greenroom.http.media.audio_encoder import AudioEncoder, complete_wav_header
+from greenroom.http.media.audio_encoder import AUDIO_FORMATS, AudioEncoder, complete_wav_header
 from greenroom.tests.support.media.audio_files import decode, tone
 
 

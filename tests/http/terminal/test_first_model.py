@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from greenroom.http.commands.setup import SUGGESTED, suggestions
-from greenroom.http.settings.settings_file import write_settings
-from greenroom.http.settings.sources import BadSettingError
+from greenroom.http.settings.sources import BadSettingError, write_settings
 from greenroom.schemas.models.model_description import MachineReport
 from greenroom.tests.support.servers.hub_server import Hub, open_hub
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
