@@ -237,7 +237,8 @@ class PromptHistory:
         adapter = None if request.applied is None else request.applied.name
         turns_end = prepared.checkpoints[-1] if prepared.checkpoints else 0
         prompt = KnownPrompt(pack(prefill_keys(sequence)), prepared.outline, turns_end)
-        difference = self.compare((request.client, adapter), prompt)
+        client = request.client.partition("@")[0].rstrip("#")  # whose programs are not always told apart
+        difference = self.compare((client, adapter), prompt)
         for choice in (sequence, *sequence.parallel_samples):
             choice.is_explained, choice.difference = True, difference
 

@@ -225,7 +225,7 @@ def find_loopback_problem(headers: Headers, address: str | None) -> Problem | No
     Args:
         address: Address of the peer; None if unknown.
     """
-    if address != UNIX_CLIENT and not _is_loopback(address):
+    if address != UNIX_CLIENT and not is_loopback(address):
         return _refusal(f"not from {address or 'an unknown address'}")
     names = (name.lower() for name, _ in headers)
     forwarding = next(
@@ -282,7 +282,7 @@ def _refusal(how: str) -> Problem:
     return Problem(403, "loopback_only", detail)
 
 
-def _is_loopback(address: str | None) -> bool:
+def is_loopback(address: str | None) -> bool:
     try:
         parsed = ipaddress.ip_address(address or "")
     except ValueError:
@@ -293,7 +293,7 @@ def _is_loopback(address: str | None) -> bool:
 
 def _is_local_name(host: str) -> bool:
     name = host_name(host)
-    return name is not None and (name == "localhost" or name.endswith(".localhost") or _is_loopback(name))
+    return name is not None and (name == "localhost" or name.endswith(".localhost") or is_loopback(name))
 
 
 IPV6_NETWORK = 64
@@ -303,19 +303,23 @@ IPV6_NETWORK = 64
 UNIX_CLIENT = "unix"  # Address of the clients of a Unix socket, which have none of their own
 
 
-def client_name(headers: Headers, address: str | None) -> str:
-    """Return a name for the client, for fairness between clients: `address` or `address#key`.
+def client_name(headers: Headers, address: str | None, program: int | None = None) -> str:
+    """Return a name for the client, for fairness between clients: `address`, `address#key` or
+    `address#key@program`.
 
-    Addresses share the server fairly, and keys share their address. All clients behind a proxy have the same
-    address, while keys are unchecked and could differ in every request. Only a hash of the key is kept.
+    Addresses share the server fairly, and the keys and programs of an address share what it has. All clients
+    behind a proxy have the same address, while keys are unchecked and could differ in every request. Only a
+    hash of the key is kept.
 
     Args:
         headers: Headers of the request, with a key in OpenAI's form (`Authorization: Bearer …`) or
             Anthropic's (`x-api-key`).
+        program: Number of the program of this machine that sent it, if known.
     """
-    name = network_of(address or "")
     keys = presented_keys(headers)
-    return f"{name}#{blake2b(keys[0].encode(), digest_size=8).hexdigest()}" if keys else name
+    key = blake2b(keys[0].encode(), digest_size=8).hexdigest() if keys else ""
+    own = key if program is None else f"{key}@{program}"
+    return f"{network_of(address or '')}#{own}".removesuffix("#")
 
 
 def presented_keys(headers: Headers) -> list[str]:

@@ -14,6 +14,7 @@ from hypercorn.typing import AppWrapper, ConnectionState
 from hypercorn.utils import parse_socket_addr
 
 from greenroom.http.guard.host_guard import UNIX_CLIENT
+from greenroom.http.guard.local_programs import PEER, peer_of
 from greenroom.http.transport.http11 import Http11, ServerConfig
 from greenroom.http.transport.socket_stream import SocketStream
 from greenroom.schemas.problems import draining
@@ -53,7 +54,7 @@ class Connection:
             config,
             context,
             self._tasks,
-            ConnectionState({}),
+            ConnectionState({PEER: peer_of(socket)}),
             stream.scheme == "https",
             _address(socket.family, socket.getpeername()),
             _address(socket.family, socket.getsockname()),

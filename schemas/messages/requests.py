@@ -286,8 +286,8 @@ class InferenceRequest:
         id: Request id, also found in the logs and in `x-request-id`.
         overrides: Parameters set by the client, already validated.
         response_format: Required format of the visible answer.
-        client: Identity for fair scheduling: an address, followed by `#` and a key if there is one; may be
-            empty.
+        client: Identity for fair scheduling: an address, followed by `#`, a key, and `@` and a program, as
+            far as they are known; may be empty.
         overflow: Handling of a conversation that is too long; other input is always rejected.
         adapter: Name of the LoRA adapter to apply; None for that of the model's name, or for none.
         adapter_scale: Factor of the effect of `adapter`.

@@ -21,6 +21,7 @@ ACCEPTED = [
     ("temperature", 0, 0.0),
     ("temperature", 2, 2.0),
     ("temperature", 0.7, 0.7),
+    ("top_p", 0, 0.0),
     ("top_p", 1, 1.0),
     ("top_p", 1e-9, 1e-9),
     ("top_k", 0, 0),

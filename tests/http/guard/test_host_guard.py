@@ -8,6 +8,7 @@ import pytest
 import trio
 from werkzeug.datastructures import Headers
 
+from greenroom.engine.resources.fair_queue import address_of
 from greenroom.http.guard.host_guard import HostGuard, client_name, find_loopback_problem
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.http_servers import (
@@ -254,6 +255,9 @@ def test_clients_are_told_apart_by_key_and_address() -> None:
     assert name("10.0.0.1", authorization="Basic sk-one") == names[0]
     assert name(None) == ""
     assert "sk-one" not in names[2]
+    programs = [client_name(Headers(each), "127.0.0.1", group) for each in ({}, bearer) for group in (7, 8)]
+    assert len({*programs, name("127.0.0.1"), name("127.0.0.1", **bearer)}) == 6
+    assert {address_of(each) for each in programs} == {"127.0.0.1"}
 
 
 def test_addresses_of_one_ipv6_network_are_one_client() -> None:

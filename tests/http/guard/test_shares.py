@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import socket
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +18,11 @@ import attrs
 import pytest
 import trio
 
+from greenroom.http.guard.local_programs import peer_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.operations.test_pull_routes import WEIGHTS, files_of
 from greenroom.tests.http.responses.test_socket_bounds import refused
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.clients.web_socket_clients import open_socket
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.http_servers import RawResponse, Served, connected, fetch, serving
@@ -154,3 +160,48 @@ async def test_downloads(shared: Shared, hub: Hub) -> None:
                 await trio.sleep(0.01)
         assert refusals == {"a": 12}
         nursery.cancel_scope.cancel()
+
+
+PROGRAM = """
+import socket, sys
+port, count, body = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3].encode()
+head = b"POST /v1/completions HTTP/1.1\\r\\nhost: localhost\\r\\nauthorization: Bearer none\\r\\n"
+head += b"content-type: application/json\\r\\ncontent-length: %d\\r\\n\\r\\n" % len(body)
+sockets = [socket.create_connection(("127.0.0.1", port)) for _ in range(count)]
+for each in sockets:
+    each.sendall(head + body)
+print(sockets[0].recv(12).decode())
+"""
+"""A client that sends its requests at once, with the key that programs bring that must have one."""
+
+
+async def test_programs_of_one_address_share_without_keys(tiny_model: TinyModel) -> None:
+    settings = Settings(models=(str(tiny_model("qwen3")),), max_batch=2, shutdown_timeout=60.0)
+
+    async def run(count: int, **fields: Any) -> str:
+        body = json.dumps({"model": "qwen3", "prompt": "a", "temperature": 0, **fields})
+        command = [sys.executable, "-S", "-c", PROGRAM, str(served.server.port), str(count), body]
+        done = await trio.run_process(command, capture_stdout=True, start_new_session=True)
+        return done.stdout.decode()
+
+    async def in_flight() -> int:
+        return len((await fetch(served.server, "GET", "/admin/requests")).json()["requests"])
+
+    async def are_all_there() -> bool:
+        return await in_flight() == 6
+
+    async with serving(settings) as served, trio.open_nursery() as nursery:
+        nursery.start_soon(partial(run, 6, max_tokens=20_000, ignore_eos=True))
+        await eventually(are_all_there)
+        with trio.fail_after(300):
+            assert await run(1, max_tokens=3) == "HTTP/1.1 200\n"
+        assert await in_flight() == 6
+        nursery.cancel_scope.cancel()
+
+
+def test_the_program_at_a_unix_socket_is_known_at_once() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        peer = peer_of(ours)
+    assert peer is not None
+    assert (peer.program, peer.is_known) == (os.getpgrp(), True)

@@ -16,6 +16,7 @@ import pytest
 
 from greenroom.engine.catalog import catalog
 from greenroom.engine.catalog.catalog import Catalog
+from greenroom.http.terminal.streams import served_ids
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.clients.openai_clients import ask
 from greenroom.tests.support.models.model_folders import make_model
@@ -180,7 +181,8 @@ async def test_nothing_of_unchanged_folders_is_read_again(
         make_model(tmp_path / "models" / f"model-{number:02}", max_position_embeddings=64)
     clock = [1000.0]
     monkeypatch.setattr(catalog, "time", _Clock(clock))
-    async with serving(Settings(model_dir=(str(tmp_path / "models"),))) as served:
+    settings = Settings(model_dir=(str(tmp_path / "models"),))
+    async with serving(settings) as served:
 
         async def listed() -> list[Any]:
             data: list[Any] = (await fetch(served.server, "GET", "/v1/models")).json()["data"]
@@ -188,6 +190,7 @@ async def test_nothing_of_unchanged_folders_is_read_again(
 
         first = await listed()
         assert len(first) == 50
+        assert await served_ids(served.system.pool, settings) == [each["id"] for each in first]
         assert opened
         for _ in range(3):
             clock[0] += 60.0

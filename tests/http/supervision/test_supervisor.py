@@ -38,7 +38,8 @@ sockets = [socket.create_server(("127.0.0.1", 0))]
 command = [sys.executable, "-c", sys.argv[1]]
 serving, importing, stopping = map(float, sys.argv[2:])
 limits = SilenceLimits(serving, importing)
-sys.exit(Supervisor(command, sockets, stopping, ParentLog("json", "info"), Systemd(os.environ), limits).run())
+log, systemd = ParentLog("json", "info"), Systemd(os.environ)
+sys.exit(Supervisor(command, sockets, stopping, log, systemd, limits, "https").run())
 """
 """A parent of a small child, with limits of its silence and its end."""
 
@@ -84,6 +85,7 @@ class Parent:
         self.log: list[dict[str, Any]] = []
         self._lines = lines
         [address] = self.wait_for("supervising")["addresses"]
+        assert address.startswith("https://127.0.0.1:")
         self.place = ("127.0.0.1", int(address.rpartition(":")[2]))
 
     def wait_for(self, name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.scheduler.admission import MAX_PASSED
 from greenroom.schemas.events.events import Finished, PromptProgress, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.schedules import deep_only
@@ -152,6 +153,17 @@ def test_each_of_three_clients_gets_its_third_and_nobody_makes_way_for_who_holds
     for _ in range(20):
         driver.step()
     assert driver.engine.statistics().admission.preempted == before
+
+
+def test_a_prompt_without_memory_is_passed_by_so_many_and_no_more(tiny_model: TinyModel) -> None:
+    driver = Driver(tiny_model("qwen3"), account=MemoryAccount(kv_limit=2_500_000))
+    driver.submit(PROMPTS[3], 150, client="long")
+    driver.step()
+    large = driver.submit(PROMPTS[3], 150, client="large")
+    small = [driver.submit(PROMPTS[0], 3, client="small") for _ in range(2 * MAX_PASSED)]
+    while not driver.events[large]:
+        driver.step()
+    assert MAX_PASSED <= sum(bool(driver.events[each]) for each in small) <= MAX_PASSED + 2
 
 
 @pytest.mark.deep
