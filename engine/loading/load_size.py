@@ -135,14 +135,12 @@ class PartSizes:
         head: Weights after the last layer; the embeddings too if the model is tied to them.
         layers: Weights and KV cache of each layer.
         working: Temporary arrays, which every process that has layers needs.
-        files: Names of the weight files that hold tensors of each layer; under -1 those of all other tensors.
     """
 
     embeddings: int
     head: int
     layers: tuple[LoadSize, ...]
     working: int
-    files: Mapping[int, frozenset[str]]
 
 
 def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> PartSizes:
@@ -158,7 +156,6 @@ def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> Pa
     for place, tensor in tensors.items():
         numbered = _NUMBERED_LAYER.search(place)
         parts[int(numbered[1]) if numbered else -1][place] = tensor
-    files = {part: frozenset(place.partition(":")[0] for place in parts[part]) for part in parts}
     weights = {part: _weight_bytes(parts[part], config, "text", settings) for part in parts}
     count = _number(config, "num_hidden_layers") or max(weights, default=-1) + 1
     if not count or not all(weights.get(layer) for layer in range(count)):
@@ -170,7 +167,7 @@ def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> Pa
     head = weights.get(-1, 0) - (0 if is_tied else embeddings)
     cache = _cache_bytes(config, tensors, min(FIRST_TOKENS, record.context), settings) // count
     layers = tuple(LoadSize(weights[layer], cache=cache) for layer in range(count))
-    return PartSizes(embeddings, head, layers, _working_bytes("text", config, 0, settings), files)
+    return PartSizes(embeddings, head, layers, _working_bytes("text", config, 0, settings))
 
 
 def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str, StoredTensor]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,15 +26,14 @@ from greenroom.schemas.settings.settings import Settings
 
 @attrs.frozen
 class Stage:
-    """The layers of one rank, from `start` to before `end`, and the memory that they need. `files`: names of
-    the weight files that it reads; `limit`: bytes that it may have on its host.
+    """The layers of one rank, from `start` to before `end`, and the memory that they need. `limit`: bytes
+    that it may have on its host.
     """
 
     host: str
     start: int
     end: int
     size: LoadSize
-    files: tuple[str, ...]
     limit: int
 
     @property
@@ -111,14 +109,11 @@ def plan_placement(
     count, shared = len(parts.layers), settings.parallelism == "tensor"
     if count < len(hosts):
         raise ProblemError(load_failed(name, f"it has {count} layers, too few for ranks = {len(hosts)}."))
-    sharers = Counter(host.ssh for host in hosts)
-    limits = [max(1, rooms[host.ssh] // sharers[host.ssh]) for host in hosts]
+    limits = [max(1, rooms[host.ssh] // hosts.count(host)) for host in hosts]
     stages = []
     for rank, (start, end) in enumerate([(0, count)] * len(hosts) if shared else _split(parts, limits)):
-        held = [*range(start, end), *([-1] if rank == 0 or start == 0 else ())]
-        files = frozenset[str]().union(*(parts.files.get(part, ()) for part in held))
         size = _stage_size(parts, rank, start, end, len(hosts) if shared else 1)
-        stages.append(Stage(hosts[rank].ssh, start, end, size, tuple(sorted(files)), limits[rank]))
+        stages.append(Stage(hosts[rank].ssh, start, end, size, limits[rank]))
     if any(stage.nbytes > stage.limit for stage in stages):
         raise does_not_fit(name, describe(stages), sum(stage.nbytes for stage in stages), sum(limits))
     return tuple(stages)

@@ -171,7 +171,6 @@ def places_on(
         ProblemError: A host cannot be reached, lacks or differs in something, or has too little memory.
     """
     reports = ask_reports(hosts, folder, name)
-
     libraries = agreement_of(folder, ())
     for host in hosts:
         for _, text, is_fault in examine(host, reports[host.ssh], folder, libraries):
@@ -204,7 +203,7 @@ def places_on(
                 "memory_bytes": stage.limit,
                 "split": split,
                 "agreement": agreement,
-                "files": ("config.json", *stage.files),
+                "files": weight_files(folder),
             },
         )
         for host, stage, address in zip(hosts, stages, addresses, strict=True)

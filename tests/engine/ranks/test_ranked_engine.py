@@ -140,7 +140,7 @@ def test_ranks_on_another_machine_are_charged_to_its_account_until_they_end(
 ) -> None:
     folder, account = tiny_model("qwen3"), MemoryAccount()
     load = ModelLoad(folder, detect(folder), Settings(), account=account)
-    stage = Stage("studio", 0, 2, LoadSize(600, 50, 50), (), 1000)
+    stage = Stage("studio", 0, 2, LoadSize(600, 50, 50), 1000)
     far = RankPlace("studio", "", ("cat",), stage=stage)
     account.host("studio").limit = 1000
     first = start_ranks(load, "tiny", (far,))
