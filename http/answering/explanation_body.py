@@ -12,24 +12,6 @@ import attrs
 
 from greenroom.schemas.events.events import Finished
 from greenroom.schemas.events.explanation import Explanation
-from greenroom.schemas.messages.messages import JsonObject
-from greenroom.schemas.problems import invalid
-
-_FIELD = "include_explain"
-
-
-def parse_explained(body: JsonObject) -> bool:
-    """Return whether the client asks for an explanation, in `stream_options` or at the top level. Raises
-    ProblemError: 400 that names the field.
-    """
-    options = body.get("stream_options")
-    found = [(_FIELD, body.get(_FIELD))]
-    if isinstance(options, dict):
-        found.append((f"stream_options.{_FIELD}", options.get(_FIELD)))
-    for field, value in found:
-        if value is not None and not isinstance(value, bool):
-            raise invalid(f"`{field}` must be a boolean.", field)
-    return any(value for _, value in found)
 
 
 def explanation_body(explanation: Explanation) -> dict[str, Any]:

@@ -92,6 +92,30 @@ def parse_priority(body: JsonObject) -> int:
 _MAX_SCALE = 100.0
 
 
+def parse_extensions(body: JsonObject) -> dict[str, Any]:
+    """Return the fields of a request that are read alike in every protocol: priority, explanation and
+    adapter. Raises ProblemError: 400 that names the field.
+    """
+    return {"priority": parse_priority(body), "explained": parse_explained(body), **parse_adapter(body)}
+
+
+_EXPLAINS = "include_explain"
+
+
+def parse_explained(body: JsonObject) -> bool:
+    """Return whether the client asks for an explanation, in `stream_options` or at the top level. Raises
+    ProblemError: 400 that names the field.
+    """
+    options = body.get("stream_options")
+    found = [(_EXPLAINS, body.get(_EXPLAINS))]
+    if isinstance(options, dict):
+        found.append((f"stream_options.{_EXPLAINS}", options.get(_EXPLAINS)))
+    for field, value in found:
+        if value is not None and not isinstance(value, bool):
+            raise invalid(f"`{field}` must be a boolean.", field)
+    return any(value for _, value in found)
+
+
 def parse_adapter(body: JsonObject) -> dict[str, Any]:
     """Return the adapter and its scale from llama-server's `lora`, as fields of a request; empty if not set.
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
-    parse_adapter,
+    parse_extensions,
     parse_model_key,
     parse_parameters,
-    parse_priority,
 )
 from greenroom.http.answering.tools import allows_parallel_calls
 from greenroom.http.anthropic.conversation import (
@@ -66,9 +64,7 @@ def parse_messages_request(
         parameters,
         client,
         response_format=response_format,
-        priority=parse_priority(body),
-        explained=parse_explained(body),
-        **parse_adapter(body),
+        **parse_extensions(body),
     )
 
 

@@ -12,14 +12,12 @@ import attrs
 from greenroom.actors.core.ref import Ref, ask_actor
 from greenroom.actors.requests.generation import acquire_first
 from greenroom.http.answering.current_request import caller, describe_models, request_client, request_id
-from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
-    parse_adapter,
+    parse_extensions,
     parse_model_key,
     parse_parameters,
-    parse_priority,
     refuse_unsupported,
 )
 from greenroom.http.media.media_reader import MediaReader
@@ -105,9 +103,7 @@ def _request(
         client,
         response_format=_format(wire.format),
         keep_alive=parse_keep_alive(wire.keep_alive),
-        priority=parse_priority(body),
-        explained=parse_explained(body),
-        **parse_adapter(body),
+        **parse_extensions(body),
     )
 
 

@@ -14,13 +14,11 @@ from greenroom.http.answering import tools as tool_choice
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting import OnComplete
 from greenroom.http.answering.current_request import answer_id, request_client, request_id, request_owner
-from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, STORED, described
 from greenroom.http.answering.request_parameters import (
-    parse_adapter,
+    parse_extensions,
     parse_model_key,
     parse_parameters,
-    parse_priority,
     parse_truncation,
     parse_verbosity,
     refuse_unsupported,
@@ -160,9 +158,7 @@ def parse_chat_request(
         client,
         response_format=response_format,
         overflow=parse_truncation(wire.truncation),
-        priority=parse_priority(body),
-        explained=parse_explained(body),
-        **parse_adapter(body),
+        **parse_extensions(body),
     )
 
 

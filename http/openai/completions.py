@@ -16,13 +16,11 @@ from quart import Blueprint, Response
 from greenroom.http.answering.answer_request import answer_request
 from greenroom.http.answering.collecting import CollectedChoice
 from greenroom.http.answering.current_request import answer_id, request_client, request_id
-from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, described
 from greenroom.http.answering.request_parameters import (
-    parse_adapter,
+    parse_extensions,
     parse_model_key,
     parse_parameters,
-    parse_priority,
 )
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import json_ascii, json_string
@@ -91,7 +89,7 @@ def parse_completion_requests(
         body = {name: value for name, value in body.items() if name != "max_tokens"}
     overrides = parse_parameters(without_no_limit(body), COMPLETION_PARAMETERS) | _logprobs(wire)
     overrides |= _candidates(wire, overrides)
-    response_format, priority = parse_response_format(body), parse_priority(body)
+    response_format, extensions = parse_response_format(body), parse_extensions(body)
     prompts = wire.prompt.prompts
     scored = None
     if echo and wants_logprobs(wire):
@@ -106,9 +104,7 @@ def parse_completion_requests(
             overrides,
             client,
             response_format=response_format,
-            priority=priority,
-            explained=parse_explained(body),
-            **parse_adapter(body),
+            **extensions,
         )
         for i, prompt in enumerate(prompts)
     ]

@@ -295,6 +295,9 @@ def _ending(text: str | None) -> Ending | None:
     return cast("Ending | None", text)
 
 
+_KEYS = (*FOR_OPERATORS, *STORED)
+
+
 def key_routes(services: RouteServices) -> Blueprint:
     routes = loopback_blueprint("admin keys")
     store, ring = services.refs.store, services.door.ring
@@ -309,16 +312,16 @@ def key_routes(services: RouteServices) -> Blueprint:
         ring.replace(records, time.time())
         return records
 
-    def reports(records: Iterable[KeyRecord]) -> KeyReports:
-        return KeyReports(tuple(map(report, records)), ring.own_names)
-
     def report(record: KeyRecord) -> KeyReport:
         return key_report(record, of_server=ring.is_own(record))
+
+    def listed(records: Iterable[KeyRecord]) -> Response:
+        return json_response(attrs.asdict(KeyReports(tuple(map(report, records)), ring.own_names)))
 
     @routes.get("/admin/keys")
     @described("List the API keys, revoked ones too", answer=KeyReports, problems=(*FOR_OPERATORS, 503))
     async def keys() -> Response:
-        return json_response(attrs.asdict(reports(await known())))
+        return listed(await known())
 
     @routes.post("/admin/keys")
     @described(
@@ -326,7 +329,7 @@ def key_routes(services: RouteServices) -> Blueprint:
         body=KeyBody,
         converter=ADMIN,
         answer=NewKey,
-        problems=(*FOR_OPERATORS, *STORED),
+        problems=_KEYS,
     )
     async def add() -> Response:
         record, secret = new_key(await services.read_body(KeyBody, ADMIN), time.time())
@@ -335,24 +338,16 @@ def key_routes(services: RouteServices) -> Blueprint:
         return json_response(attrs.asdict(NewKey(report(record), secret)))
 
     @routes.delete("/admin/keys/<key>")
-    @described(
-        "Revoke an API key by its id or name, and end its requests",
-        answer=KeyReport,
-        problems=(*FOR_OPERATORS, *STORED),
-    )
+    @described("Revoke an API key by its id or name, and end its requests", answer=KeyReport, problems=_KEYS)
     async def revoke(key: str) -> Response:
         record = await ask_store(store, lambda tables: tables.keys.revoke(key, time.time()), writes=True)
         await take_in()
         return json_response(attrs.asdict(report(record)))
 
     @routes.delete("/admin/keys")
-    @described(
-        "Revoke all API keys, and let requests in without one",
-        answer=KeyReports,
-        problems=(*FOR_OPERATORS, *STORED),
-    )
+    @described("Revoke all API keys, and let requests in without one", answer=KeyReports, problems=_KEYS)
     async def switch_off() -> Response:
         await ask_store(store, lambda tables: tables.keys.switch_off(time.time()), writes=True)
-        return json_response(attrs.asdict(reports(await take_in())))
+        return listed(await take_in())
 
     return routes

@@ -78,8 +78,8 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
             store, lambda tables: tables.conversations.list(owner, query.after, query.limit, search)
         )
         found = [_conversation(each) for each in page.conversations]
-        ends = {"first_id": found[0]["id"], "last_id": found[-1]["id"]} if found else {}
-        members = {"first_id": None, "last_id": None, **ends, "has_more": page.has_more}
+        ids = [each["id"] for each in found] or [None]
+        members = {"first_id": ids[0], "last_id": ids[-1], "has_more": page.has_more}
         return json_response({"object": "list", "data": found, **members})
 
     @routes.get(path)

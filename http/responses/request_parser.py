@@ -8,14 +8,12 @@ from typing import Any
 import attrs
 
 from greenroom.actors.store.problems import storing_disabled
-from greenroom.http.answering.explanation_body import parse_explained
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
-    parse_adapter,
+    parse_extensions,
     parse_model_key,
     parse_parameters,
-    parse_priority,
     parse_truncation,
     parse_verbosity,
 )
@@ -126,9 +124,7 @@ def _parse(
         client,
         response_format=response_format,
         overflow=overflow,
-        priority=parse_priority(body),
-        explained=parse_explained(body),
-        **parse_adapter(body),
+        **parse_extensions(body),
     )
     field = "input" if wire.messages is None else "messages"
     items = _items(wire, field, needed=not has_history)
