@@ -128,10 +128,12 @@ class Engines:
                 raise ProblemError(attrs.evolve(failed, detail=error.problem.detail)) from error
         return ModelFiles(entry.id, folder)
 
-    def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
+    def describe(
+        self, name: str | None, further: tuple[ModelDescription, ...] = ()
+    ) -> tuple[ModelDescription, ...] | Problem:
         """Return descriptions, as `ModelList` does; what deleted models have left is dropped."""
         self.held.drop_deleted()
-        return self._list.describe(name)
+        return self._list.describe(name, further)
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
         """Create the adapter that prepares a model's requests.

@@ -87,11 +87,13 @@ class ModelList:
         with self._lock:
             self._described, self._listed = {}, ()
 
-    def describe(self, name: str | None) -> tuple[ModelDescription, ...] | Problem:
+    def describe(
+        self, name: str | None, further: tuple[ModelDescription, ...] = ()
+    ) -> tuple[ModelDescription, ...] | Problem:
         """Return the description of a model, or of all if `name` is None; or a 404 with similar names.
 
-        The list of all has models, their exact aliases, and profiles; it is the same object while nothing
-        has changed.
+        The list of all has models, their exact aliases, profiles, and `further` models, whose names precede
+        those of folders; it is the same object while nothing has changed.
         """
         limits = self._limits()
         if name is not None:
@@ -102,7 +104,9 @@ class ModelList:
                 return not_here(name)
             return (self._describe(entry.name, entry, limits),)
         names = self._names.open_catalog().names()
-        listed = tuple(self._describe(known, entry, limits) for known, entry in names.items())
+        taken = {each.id for each in further}
+        here = (self._describe(known, entry, limits) for known, entry in names.items() if known not in taken)
+        listed = (*here, *further)
         with self._lock:
             if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
                 self._listed = listed

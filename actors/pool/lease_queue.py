@@ -201,7 +201,6 @@ class NameFound:
         profile: Name of the profile or of the adapter; None for none.
         replaceable: True if the name means another model, should this one not load.
         adapter: LoRA adapter that the request applies; None for none.
-        is_route: True if another may also answer where this one has failed before its first token.
         chosen: Reasons for which it was chosen among the models of a route; empty without one.
     """
 
@@ -210,7 +209,6 @@ class NameFound:
     defaults: Overrides
     replaceable: bool
     adapter: AppliedAdapter | None = None
-    is_route: bool = False
     chosen: str = ""
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from operator import is_not
 from typing import TYPE_CHECKING, TypeVar
 
 import attrs
@@ -58,7 +57,6 @@ class CatalogLookups:
         self._left_out = frozenset(left_out)
         self._engines, self._remotes = engines, remotes
         self._log = log
-        self._listed: tuple[ModelDescription, ...] = ()
         self._limiter = trio.CapacityLimiter(2)
         self._names: dict[str, ModelName] = {}
         self._revision = engines.names.revision
@@ -154,14 +152,7 @@ class CatalogLookups:
             if meant is not None and self._remotes.place(meant.model) is not None:
                 return (attrs.evolve(self._remotes.describe(meant.model), id=name),)
             return self._engines.describe(name if meant is None else meant.model)
-        here, far = self._engines.describe(None), self._remotes.descriptions()
-        if isinstance(here, Problem) or not far:
-            return here
-        taken = {each.id for each in far}  # a remote's name precedes that of a folder
-        listed = (*(each for each in here if each.id not in taken), *far)
-        if len(listed) != len(self._listed) or any(map(is_not, listed, self._listed)):
-            self._listed = listed
-        return self._listed
+        return self._engines.describe(None, self._remotes.descriptions())
 
     async def find_preloads(self, settings: Settings, control: Control[Any]) -> None:
         """Look up the models to load at the start, and report each."""

@@ -235,7 +235,7 @@ class Pool:
         key = ModelKey(found.model)
         if found.profile is not None or found.replaceable or found.adapter is not None or found.chosen:
             meaning = found.profile, found.defaults, found.replaceable, found.adapter
-            reply.send(NameFound(key, *meaning, found.route is not None, found.chosen))
+            reply.send(NameFound(key, *meaning, found.chosen))
         match message:
             case UnloadModel():
                 self._models.unload(key, reply, message)

@@ -24,7 +24,8 @@ DEFAULT_TOKENS = 8_192
 """Length limit of an answer of Anthropic's where a request sets none, which the protocol does not allow."""
 LEAST_THINKING = 1_024
 BUDGETS = {"minimal": 1_024, "low": 2_048, "medium": 8_192, "high": 16_384, "xhigh": 24_576, "max": 32_768}
-_CHOICES = {"auto": "auto", "required": "any", "none": "none"}
+_CHOICES = {"auto": "auto", "required": "any", "none": "none", "named": "tool"}
+_NO_PARAMETERS = {"type": "object", "properties": {}}
 _GUIDED: dict[type[Any], tuple[str, str]] = {
     asked.RegexFormat: ("guided_regex", "pattern"),
     asked.ChoiceFormat: ("guided_choice", "choices"),
@@ -86,30 +87,29 @@ def _refuse_others(request: InferenceRequest, chat: ChatInput, api: str) -> None
 
 def _tools(chat: ChatInput, api: str) -> dict[str, Any]:
     """Return the members of a body about the tools that the remote may call."""
-    choice, parallel = chat.tool_choice, chat.parallel_tool_calls
+    choice, parallel, is_message = chat.tool_choice, chat.parallel_tool_calls, api == "anthropic"
     # Anthropic's earlier calls need their tools even where none may be called now.
-    takes_all = choice.mode == "named" or (choice.mode == "none" and api == "anthropic")
-    tools = chat.tools if takes_all else choice.callable(chat.tools)
-    named: dict[str, Any] = {"name": choice.name}
-    listed: list[dict[str, Any]] = []
-    for tool in tools:
-        plain = {"name": tool.name, "description": tool.description}
-        schema = tool.parameters or {"type": "object", "properties": {}}
-        if api == "anthropic":
-            listed.append({**plain, "input_schema": schema})
-            continue
-        function = {**plain, "parameters": schema, **({"strict": True} if tool.strict else {})}
-        inner = {"strict": False, **function} if api == "responses" else {"function": function}
-        listed.append({"type": "function", **inner})
-    if not tools:
-        return {}
-    if api == "anthropic":
-        wish = {"type": "tool", **named} if choice.mode == "named" else {"type": _CHOICES[choice.mode]}
-        alone = {} if parallel or choice.mode == "none" else {"disable_parallel_tool_use": True}
-        return {"tools": listed, "tool_choice": {**wish, **alone}}
-    wanted = {"type": "function", **(named if api == "responses" else {"function": named})}
-    told = {"parallel_tool_calls": parallel} if api == "responses" or not parallel else {}
-    return {"tools": listed, "tool_choice": wanted if choice.mode == "named" else choice.mode, **told}
+    takes_all = choice.mode == "named" or (choice.mode == "none" and is_message)
+    listed = [_tool(each, api) for each in (chat.tools if takes_all else choice.callable(chat.tools))]
+    named = {"name": choice.name} if choice.mode == "named" else {}
+    wish: Any = {"type": _CHOICES[choice.mode], **named} if is_message else choice.mode
+    if is_message and not parallel and choice.mode != "none":
+        wish["disable_parallel_tool_use"] = True
+    told = {"parallel_tool_calls": parallel} if api == "responses" or not (is_message or parallel) else {}
+    wish = _function(named, api) if named and not is_message else wish
+    return {"tools": listed, "tool_choice": wish, **told} if listed else {}
+
+
+def _tool(tool: said.Tool, api: str) -> dict[str, Any]:
+    members: dict[str, Any] = {"name": tool.name, "description": tool.description}
+    members["input_schema" if api == "anthropic" else "parameters"] = tool.parameters or _NO_PARAMETERS
+    if api == "responses" or (tool.strict and api != "anthropic"):  # the former's default is to be strict
+        members["strict"] = tool.strict
+    return members if api == "anthropic" else _function(members, api)
+
+
+def _function(members: dict[str, Any], api: str) -> dict[str, Any]:
+    return {"type": "function", **(members if api == "responses" else {"function": members})}
 
 
 def _format(wanted: asked.ResponseFormat | None, api: str) -> dict[str, Any] | None:

@@ -178,9 +178,9 @@ class RemoteModel:
         """Return the call of a request with the operator's defaults. It reads files."""
         settings, name, remote = self._names.settings, self.key.model, self._server.remote
         asked, prompt, parameters = request.input, None, None
-        if isinstance(asked, ChatInput) and (
-            prompt := asked.operators_prompt(system_prompt_of(name, settings))
-        ):
+        if isinstance(asked, ChatInput):
+            prompt = asked.operators_prompt(system_prompt_of(name, settings))
+        if isinstance(asked, ChatInput) and prompt:
             asked = attrs.evolve(asked, messages=(Message("system", (TextPart(prompt),)), *asked.messages))
         if isinstance(asked, ChatInput | RawInput):
             names = attrs.fields_dict(GenerationDefaults)
@@ -241,10 +241,8 @@ class RemoteModel:
 
 
 def call_of(request: InferenceRequest, there: str, remote: Remote) -> Call:
-    """Return the call of a request for a model that has this name there.
-
-    Raises:
-        ProblemError: 400: the remote's protocol cannot express it.
+    """Return the call of a request for a model that has this name there. Raises ProblemError (400): the
+    remote's protocol cannot express it.
     """
     if remote.api in ("anthropic", "responses") and not isinstance(request.input, ChatInput):
         raise unsupported("Anything but a chat", remote.api)

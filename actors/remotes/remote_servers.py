@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing
 from itertools import chain
 from typing import Any, Literal, TypeGuard, get_args
@@ -25,8 +25,6 @@ from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.pool_protocol import ModelName
 from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings, given_values
-
-BreakerState = Literal["closed", "open", "half_open"]
 
 FAILURES = 3
 """Failures within `WINDOW` after which nothing more is sent."""
@@ -67,7 +65,7 @@ class Breaker:
         self._probe: object = None
         self.reason = ""
 
-    def state(self, now: float) -> BreakerState:
+    def state(self, now: float) -> Literal["closed", "open", "half_open"]:
         if self._until is None:
             return "closed"
         return "open" if now < self._until else "half_open"
@@ -208,25 +206,21 @@ class RemoteServer:
         elif request is not None and failure.counts is not None:
             self.breaker.succeed(request)  # it is there
 
-    def read_list(self, listed: Any, used: Any = None) -> Iterator[OfferedModel]:
-        """Yield the models of a list that the settings take.
+    def record_list(self, listed: Any, used: Any = None) -> None:
+        """Record the models of a list that the settings take.
 
         Args:
             listed: Answer to `GET /v1/models`, of OpenAI's, Anthropic's or a Greenroom's shape.
             used: Answer of a Greenroom to `GET /admin/models`; None without one.
         """
+        found: dict[str, OfferedModel] = {}
         waiting = {each["id"]: count_of(each.get("waiting")) for each in _named(used, "models")}
         for entry in _named(listed, "data"):
             # What another Greenroom has from a remote itself is not asked of it.
             there, architecture = entry["id"], entry.get("architecture")
             is_far = isinstance(architecture, str) and architecture.startswith("remote (")
             if not is_far and (name := self.remote.name_here(there)) is not None:
-                yield self.offered(name, entry, waiting.get(there, 0))
-
-    def record_list(self, listed: Any, used: Any) -> None:
-        found = {model.name: model for model in self.read_list(listed, used)}
-        if self.error or self.models is None:
-            log.info("remote found", remote=self.name)
+                found[name] = self.offered(name, entry, waiting.get(there, 0))
         if found != self.models:
             self.models = found
             self._describe(found)
@@ -258,13 +252,12 @@ class RemoteServers:
     def place(self, model: str) -> tuple[RemoteServer, str] | None:
         """Return the remote of a model and the model's name there; None if it is none of a remote."""
         owner, _, name = model.partition("/")
-        server = self.servers.get(owner)
-        there = None if server is None or not name else server.remote.name_there(name)
-        if server is None or there is None:
+        if (server := self.servers.get(owner)) is None or not name:
             return None
         # Before the first list, only the remote can tell.
         known = server.models is None or name in server.models or name in server.remote.named
-        return (server, there) if known else None
+        there = server.remote.name_there(name) if known else None
+        return None if there is None else (server, there)
 
     def find(self, name: str, settings: Settings) -> ModelName | None:
         """Return the meaning of a name, an alias or a profile of a remote model; None if it means none."""
@@ -325,6 +318,8 @@ async def _watch(server: RemoteServer) -> None:
                 is_probe = server.breaker.state(time.monotonic()) != "closed"
                 try:
                     listed, used, _ = await client.list_models()
+                    if server.error or server.models is None:
+                        log.info("remote found", remote=server.name)
                     server.record_list(listed, used)
                     pause = usual
                     if is_probe:

@@ -287,8 +287,8 @@ class DefaultList:
 
     @property
     def is_route(self) -> bool:
-        """True if the models are those of a route."""
-        return self._present is not None and self._present.is_route
+        """True if another may also answer where the present one has failed before its first token."""
+        return self._present is not None and bool(self._present.chosen)
 
     def begin(self, found: NameFound) -> None:
         """Record the model that is tried now."""

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from email.utils import parsedate_to_datetime
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
@@ -312,17 +312,13 @@ def check_remotes(settings: Settings) -> Iterator[Finding]:
             told = failure.detail or failure.problem.detail
             yield Finding("remote", f"{place}: {told[:300]}", wrong=True)
             continue
-        models = [*RemoteServer(name, remote).read_list(listed)]
-        yield Finding("remote", f"{place}: {len(models)} models", wrong=not models)
-        if (seconds := _seconds_off(date)) > MOST_SECONDS_OFF:
-            yield Finding("remote", f"{name}: its clock and this machine's differ by {seconds:.0f} s")
-
-
-def _seconds_off(date: str) -> float:
-    try:
-        return abs(parsedate_to_datetime(date).timestamp() - time.time())
-    except (ValueError, TypeError):
-        return 0.0
+        server = RemoteServer(name, remote)
+        server.record_list(listed)
+        yield Finding("remote", f"{place}: {len(server.models or ())} models", wrong=not server.models)
+        with suppress(ValueError, TypeError):  # some tell no date
+            seconds = abs(parsedate_to_datetime(date).timestamp() - time.time())
+            if seconds > MOST_SECONDS_OFF:
+                yield Finding("remote", f"{name}: its clock and this machine's differ by {seconds:.0f} s")
 
 
 def _bind(address: ListenAddress) -> OSError | None:
