@@ -41,10 +41,12 @@ run: $(VENV)/installed-$(ACCELERATOR)
 # Sets up what tests and checks need, and runs nothing: then $(BIN)/pytest tests/engine/formats, and so on.
 develop: $(VENV)/developing-$(ACCELERATOR)
 
-# One more than cores, since these tests wait as often as they compute.
+# One more than cores, since these tests wait as often as they compute. Types are checked beside them and told last.
 test: JOBS := 3
-test: announce lint types $(VENV)/developing-$(ACCELERATOR)
-	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest $(SHARED)
+test: announce lint $(VENV)/developing-$(ACCELERATOR)
+	@$(MAKE) --no-print-directory types >$(VENV)/types.txt 2>&1 & types=$$!; \
+	PARSER_CASES="$(abspath $(PARSER_CASES))" $(BIN)/pytest $(SHARED); tests=$$?; \
+	wait $$types; types=$$?; cat $(VENV)/types.txt; exit $$((tests | types))
 
 announce:
 	@echo "Lint, types and tests: about eight minutes on two cores; JOBS=5 shares the tests among five processes."

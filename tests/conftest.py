@@ -9,7 +9,7 @@ import os
 import shutil
 import ssl
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 import structlog
 from hypothesis import HealthCheck
+from hypothesis.internal.conjecture import providers
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES
 from greenroom.tests.support import surroundings
@@ -40,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     soak = config.option.markexpr == "soak"
     hypothesis.settings.register_profile(
         "greenroom",
-        max_examples=100 if soak else 30,  # most are as good as a hundred of Hypothesis' own choice
+        max_examples=100 if soak else 20,  # of each parameter, and the same in every run
         derandomize=not soak,
         database=None,
         deadline=None,
@@ -51,6 +52,9 @@ def pytest_configure(config: pytest.Config) -> None:
         ],
     )
     hypothesis.settings.load_profile("greenroom")
+    if not soak:
+        # It would read every file of the program for constants to try, three seconds in each process.
+        pytest.MonkeyPatch().setattr(providers, "is_local_module_file", lambda path: False)
     # With several workers this process runs no test, and hands its environment on to them as it is.
     if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
         home = Path(tempfile.mkdtemp(prefix="greenroom-tests-"))
@@ -58,12 +62,30 @@ def pytest_configure(config: pytest.Config) -> None:
         device = os.environ.get(chosen_device.VARIABLE)
         surroundings.neutralize(home)
         chosen_device.choose_device(device)
+        gc.disable()  # what is imported stays
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, Any, pytest.CollectReport]:
+    """Let each worker begin elsewhere: in a new clone, what one has compiled the others need not."""
+    report: pytest.CollectReport = yield
+    workers = getattr(collector.config, "workerinput", None)
+    if workers and report.passed and isinstance(collector, pytest.Directory):
+        begin = len(report.result) * int(workers["workerid"].removeprefix("gw")) // workers["workercount"]
+        report.result = [*report.result[begin:], *report.result[:begin]]
+    return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.parts)  # all workers have the same order
 
 
 def pytest_collection_finish() -> None:
     # Each unload of a model collects garbage, and would look through all that the tests have imported.
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -17,7 +17,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(STEPS)
 def test_an_open_breaker_lets_nothing_through_and_a_half_open_one_a_single_request(
     steps: list[tuple[str, int, float]],

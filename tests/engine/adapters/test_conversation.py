@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from greenroom.engine.adapters.adapter import Adapter, make_adapter
@@ -81,7 +81,6 @@ def texts_of(messages: tuple[Message, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_every_text_reaches_the_model_in_order(
     adapter: Callable[[str], Adapter], name: str, data: st.DataObject

@@ -88,7 +88,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(expression=EXPRESSIONS, text=st.text(alphabet='ab"\\\n\té', max_size=4))
 def test_an_expression_matches_the_same_texts_escaped(expression: str, text: str) -> None:
     matches = re.fullmatch(expression, text) is not None

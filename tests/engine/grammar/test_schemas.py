@@ -71,12 +71,12 @@ def test_thousands_of_schemas_end_and_validate(grammars: Grammars, schema: Any, 
 def test_a_format_is_held(grammars: Grammars, name: str) -> None:
     constraint = Constraint(JsonSchemaFormat({"type": "string", "format": name}))
     finished = 0
-    for seed in range(40):
+    for seed in range(20):
         written = grammars.walk(constraint, seed)
         if written.stopped:
             FORMAT_CHECKS[name](json.loads(written.text))
             finished += 1
-    assert finished > 10
+    assert finished > 5
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_keyword_is_held(grammars: Grammars, keyword: str) -> None:
         if written.stopped:
             validate(schema, written.text)
             finished += 1
-    assert finished > 10
+    assert finished > 5
 
 
 def test_tuples_of_older_drafts_are_held(grammars: Grammars) -> None:
@@ -499,7 +499,7 @@ def test_json_object_is_an_object(grammars: Grammars) -> None:
 
 def test_an_integer_without_bounds_stays_readable_for_every_client(grammars: Grammars) -> None:
     schema = {"type": "integer"}
-    for seed in range(40):
+    for seed in range(20):
         assert abs(int(grammars.walk(Constraint(JsonSchemaFormat(schema)), seed).text)) < 2**63
 
 

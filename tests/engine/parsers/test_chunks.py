@@ -73,7 +73,7 @@ RELEASES: tuple[Release, ...] = ("validated", "immediate")
 
 
 @pytest.mark.parametrize("parser_id", two_of_a_class(PARSERS))
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(data=st.data())
 def test_calls_do_not_depend_on_boundaries(parser_id: str, data: st.DataObject) -> None:
     text = data.draw(outputs(parser_id))
@@ -174,7 +174,7 @@ def test_the_scanner_sees_escapes_across_boundaries() -> None:
     assert [scanner.feed(character) for character in text] == [-1] * (len(text) - 1) + [1]
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(
     value=st.recursive(
         st.dictionaries(st.text(), st.text(), max_size=2), lambda inner: st.dictionaries(st.text(), inner)

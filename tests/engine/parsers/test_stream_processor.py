@@ -212,7 +212,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(
     parts=st.lists(st.sampled_from(PIECES), max_size=10),
     boundaries=st.lists(st.integers(0, 1_000), max_size=10),

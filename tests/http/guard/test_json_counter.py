@@ -60,7 +60,7 @@ def contents(value: Any) -> tuple[int, int, int]:
     return containers + 1, members + own, commas + max(0, len(value) - 1)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(JSON, st.booleans(), st.lists(st.integers(0, 10_000), max_size=4))
 def test_the_counts_are_those_of_the_decoded_value_wherever_the_body_is_cut(
     value: Any, ascii_only: bool, cuts: list[int]

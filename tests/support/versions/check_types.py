@@ -19,8 +19,6 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[3]
-_PROCESSES = "2"
-"""Processes of mypy, which share the files of a check."""
 
 
 def other_packages(python: str, root: Path = ROOT) -> dict[str, str]:
@@ -53,7 +51,8 @@ def check_types(
     """
     environment = dict(os.environ) | ({"PYTHONPATH": str(packages)} if packages else {})
     command = [sys.executable, "-m", "mypy", "--python-version", python, "--platform", platform]
-    command += ["--cache-dir", f".mypy_cache/{platform}", "--num-workers", _PROCESSES]
+    # In one process: several of mypy's give each other up on a busy machine, and compute more together.
+    command += ["--cache-dir", f".mypy_cache/{platform}"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
