@@ -127,7 +127,6 @@ def measure(rank: int, addresses: list[str]) -> tuple[float, float]:
     os.write(writer, msgspec.json.encode([[address] for address in addresses]))
     os.close(writer)
     os.environ.update(MLX_RANK=str(rank), MLX_HOSTFILE=f"/dev/fd/{reader}")
-    mx.set_default_device(mx.cpu)
     mx.distributed.init(strict=True, backend="ring")
 
     def seconds_one_way(nbytes: int, times: int) -> float:
@@ -136,7 +135,7 @@ def measure(rank: int, addresses: list[str]) -> tuple[float, float]:
             begun = time.perf_counter()
             for end in (0, 1):  # there and back
                 transfer = mx.distributed.send if rank == end else mx.distributed.recv_like
-                mx.eval(transfer(sent, 1 - rank))
+                mx.eval(transfer(sent, 1 - rank, stream=mx.cpu))
             seconds.append(time.perf_counter() - begun)
         return statistics.median(seconds) / 2
 
