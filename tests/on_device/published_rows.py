@@ -5,6 +5,7 @@ python -m greenroom.tests.on_device.published_rows MODEL --short
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -17,7 +18,8 @@ import trio
 from greenroom.tests.bench.load_client import Answer, BenchError, ChatMessages, Prompts
 from greenroom.tests.bench.servers import Request, TargetOptions, TargetServer, open_targets
 
-PROMPTS = {"2k": 2048, "4k": 4096, "64k": 65536}
+FIRST_TOKEN, PREFILLS = 2048, (4096, 65536)
+"""Tokens of prompts whose figures are published."""
 STREAMS = (1, 4, 8, 32)
 _GREEDY = {"temperature": 0, "ignore_eos": True}
 _SHORT_PROMPT = 32
@@ -33,12 +35,28 @@ class Plan:
     Args:
         repeats: Runs of each row, of which the median counts.
         tokens: Tokens of each stream's answer.
+        shortening: Divisor of the prompts' published lengths.
+        seconds: Time limit of a row.
         draft_model: Model that drafts; None to look drafts up in the text.
     """
 
     repeats: int = 3
     tokens: int = 256
+    shortening: int = 1
+    seconds: float = math.inf
     draft_model: str | None = None
+
+    def told(self) -> str:
+        """Return what readers of the table have to know of it; empty if it is as published."""
+        if self.shortening == 1:
+            return ""
+        return (
+            f"Short form, to see that it all works: one run of each, prompts of 1/{self.shortening} of the "
+            f"published length, {self.tokens} tokens a stream, at most {self.seconds:.0f} s a row.\n"
+        )
+
+
+SHORT = Plan(repeats=1, tokens=16, shortening=4, seconds=60)
 
 
 class Table:
@@ -52,16 +70,18 @@ class Table:
     async def row(self, name: str, unit: str, measure: Callable[[], Awaitable[float]]) -> None:
         """Print the median of several runs; or why there is none."""
         runs: list[float] = []
-        try:
-            for _ in range(self._plan.repeats):
-                runs.append(await measure())
-        except* BenchError as problems:
-            cause: BaseException = problems
-            while isinstance(cause, BaseExceptionGroup):
-                cause = cause.exceptions[0]
-            click.echo(f"| {name} | none | {cause} |")
-            runs = []
+        reason: object = f"longer than {self._plan.seconds:.0f} s"
+        with trio.move_on_after(self._plan.seconds):
+            try:
+                for _ in range(self._plan.repeats):
+                    runs.append(await measure())
+            except* BenchError as problems:
+                cause: BaseException = problems
+                while isinstance(cause, BaseExceptionGroup):
+                    cause = cause.exceptions[0]
+                runs, reason = [], cause
         if not runs:
+            click.echo(f"| {name} | none | {reason} |")
             return
         spread = f"{min(runs):.3g} to {max(runs):.3g}" if len(runs) > 1 else "1 run"
         click.echo(f"| {name} | {statistics.median(runs):.3g} {unit} | {spread} |")
@@ -109,6 +129,11 @@ class Table:
         return _checked((await self._target.ask(messages, 4, **fields)).answer)
 
 
+def _size(tokens: int) -> str:
+    """Return a number of tokens as peers write it."""
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
+
+
 def _checked(answer: Answer) -> Answer:
     """Return a whole answer.
 
@@ -129,15 +154,18 @@ def _rate(answers: Sequence[Answer]) -> float:
 
 async def measure(model: str, plan: Plan) -> None:
     """Print all rows of a model."""
-    click.echo("| what | figure | runs |\n|---|---|---|")
+    click.echo(f"{plan.told()}\n| what | figure | runs |\n|---|---|---|")
+    first, *prefills = (tokens // plan.shortening for tokens in (FIRST_TOKEN, *PREFILLS))
     async with opened(model, plan) as table:
-        await table.row("first token, prompt of 2k", "s", partial(table.first_token, PROMPTS["2k"]))
-        for size in ("4k", "64k"):
-            await table.row(f"prefill, prompt of {size}", "tokens/s", partial(table.prefill, PROMPTS[size]))
+        await table.row(f"first token, prompt of {_size(first)}", "s", partial(table.first_token, first))
+        for tokens in prefills:
+            title = f"prefill, prompt of {_size(tokens)}"
+            await table.row(title, "tokens/s", partial(table.prefill, tokens))
         for streams in STREAMS:
             title = f"decode, {streams} stream{'s' * (streams > 1)}"
             await table.row(title, "tokens/s", partial(table.decode, streams))
-        await table.row("first token, prefix of 2k again", "s", partial(table.repeated, PROMPTS["2k"]))
+        title = f"first token, prefix of {_size(first)} again"
+        await table.row(title, "s", partial(table.repeated, first))
         await table.row("decode of a repeated text, without drafts", "tokens/s", table.repeat_text)
     options = ["--speculation", "lookup"]
     if plan.draft_model:
@@ -159,11 +187,11 @@ async def opened(model: str, plan: Plan, options: Sequence[str] = ()) -> AsyncIt
 
 @click.command()
 @click.argument("model")
-@click.option("--short", is_flag=True, help="One run of each row, and short answers.")
+@click.option("--short", is_flag=True, help="One run of each row, of less, and at most a minute.")
 @click.option("--draft-model", help="Folder or hub id of a model that drafts.")
 def main(model: str, short: bool, draft_model: str | None) -> None:
     """Print a table of the figures that other servers publish."""
-    plan = attrs.evolve(Plan(1, 24) if short else Plan(), draft_model=draft_model)
+    plan = attrs.evolve(SHORT if short else Plan(), draft_model=draft_model)
     trio.run(measure, model, plan)
 
 
