@@ -166,8 +166,7 @@ class PrefillPacing:
             return None
         if following is not None and following.sequence.features is not None:
             waiting = 1  # Images take as long as many prompts, so streams yield no further for others.
-        pass_ms = self._costs.decode_ms([(1, 0)]) if self._costs.decode.samples else 0.0
-        return self._policy.budget(decode_ms, waiting, window=in_window, pass_ms=pass_ms)
+        return self._policy.budget(decode_ms, waiting, window=in_window, pass_ms=self._costs.pass_ms)
 
     def chunk_tokens(self, budget: float, context: int) -> int:
         """Return the size of the next chunk in tokens. `budget`: milliseconds left in this step; `context`:

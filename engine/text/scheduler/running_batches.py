@@ -398,6 +398,11 @@ def rearrange(
 
 MAX_COPY_MS = 150.0
 """Most milliseconds that a copy may stall streams so that others can join; longer ones are avoided."""
+MAX_COPY_PASSES = 4.0
+"""Passes over the weights that a copy may last at any rate, since a batch beside costs one in every step.
+
+On a CPU a pass takes half of `MAX_COPY_MS`, and on a busy machine copies and passes are slow together.
+"""
 
 
 class CopyBudget:
@@ -412,8 +417,12 @@ class CopyBudget:
         """Current limits on padding and copies of batches."""
         size_model = self._memory.size_model
         per_token = self._costs.copy_ms(size_model.nbytes(1, GROWTH_STEP)) / GROWTH_STEP
-        copyable = MAX_COPY_MS / per_token if per_token else math.inf
+        copyable = self._longest_ms / per_token if per_token else math.inf
         return BatchLimits(self._costs.padding_per_pass, copyable)
 
     def is_short(self, nbytes: int) -> bool:
-        return self._costs.copy_ms(nbytes) <= MAX_COPY_MS
+        return self._costs.copy_ms(nbytes) <= self._longest_ms
+
+    @property
+    def _longest_ms(self) -> float:
+        return max(MAX_COPY_MS, MAX_COPY_PASSES * self._costs.pass_ms)

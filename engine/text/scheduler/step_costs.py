@@ -141,6 +141,11 @@ class StepCosts:
     def decode_ms(self, batches: Sequence[Shape]) -> float:
         return self._slowness * self.decode.predict(_decode_counts(batches))
 
+    @property
+    def pass_ms(self) -> float:
+        """Predicted milliseconds of a decode step of one row; 0 until one has been timed."""
+        return self.decode_ms([(1, 0)]) if self.decode.samples else 0.0
+
     def prefill_ms(self, chunks: Sequence[PrefillChunk]) -> float:
         return self.prefill.predict(_prefill_counts(chunks))
 
@@ -224,21 +229,20 @@ _TRIES = 3
 
 
 def time_copy() -> tuple[int, float]:
-    """Time copies into fresh memory; return the bytes of a copy and the milliseconds of the slowest.
+    """Time copies into fresh memory; return the bytes of a copy and the milliseconds of the median.
 
-    The slowest is the safe choice: copies that look too slow are never tried, whereas an estimate that is too
-    high is corrected by later, smaller copies.
+    A copy that looks too slow is never tried, so one that other processes held up must not count.
     """
     source = mx.ones((1, 1, _COPIED_BYTES // 2), dtype=mx.uint8)
     mx.eval(mx.concatenate([source, source[..., :1]], axis=2))  # compiles the kernels
     copies: list[mx.array] = []
-    slowest = 0.0
+    took: list[float] = []
     for _ in range(_TRIES):
         began = time.perf_counter()
         copies.append(mx.concatenate([source, source], axis=2))
         mx.eval(copies[-1])
-        slowest = max(slowest, (time.perf_counter() - began) * 1e3)
-    return _COPIED_BYTES, slowest
+        took.append((time.perf_counter() - began) * 1e3)
+    return _COPIED_BYTES, sorted(took)[_TRIES // 2]
 
 
 class StepTimer:

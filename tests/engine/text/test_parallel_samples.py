@@ -134,6 +134,7 @@ def test_choices_of_a_prompt_that_takes_long_to_copy_begin_with_the_cached_one(
 ) -> None:
     """The cached prompt is copied in parts, one per step, instead of once per choice in one step."""
     monkeypatch.setattr(running_batches, "MAX_COPY_MS", 0.0)
+    monkeypatch.setattr(running_batches, "MAX_COPY_PASSES", 0.0)
     folder = tiny_model("qwen3")
     prompt = tuple(words(400, 1))
     several = GenerationParameters(seed=5, n=3)

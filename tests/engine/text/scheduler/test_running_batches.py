@@ -50,16 +50,24 @@ def test_a_token_of_a_preempted_sequence_is_not_read_where_it_was_sampled(
     assert step(batches) == ["long"]
 
 
-@pytest.mark.parametrize(("ms_per_megabyte", "shapes"), [(0.0, 1), (0.01, 1), (1e4, 2)])
+@pytest.mark.parametrize(
+    ("ms_per_megabyte", "pass_ms", "shapes"), [(0.0, 0.0, 1), (0.01, 0.0, 1), (1e4, 0.0, 2), (1e4, 1e5, 1)]
+)
 def test_who_would_hold_up_others_by_joining_decodes_beside(
-    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch, ms_per_megabyte: float, shapes: int
+    tiny_model: TinyModel,
+    monkeypatch: pytest.MonkeyPatch,
+    ms_per_megabyte: float,
+    pass_ms: float,
+    shapes: int,
 ) -> None:
+    """Except where a pass of a batch beside would take as long as the copy: a slow or a busy machine."""
     monkeypatch.setattr(running_batches, "STEPS_PER_REARRANGEMENT", 1)
     folder = tiny_model("qwen3")
     model, _ = loaded(folder)
     costs = StepCosts()
     if ms_per_megabyte:
         costs.observe_copy(1_000_000, ms_per_megabyte)
+    costs.observe([(1, 60)], [], pass_ms)
     batches = RunningBatches(model, costs, None, KvMemory(None, CacheSizeModel.of(model), None))
     batches.add([prefilled(folder, "one", 60)])
     step(batches)
