@@ -47,7 +47,7 @@ class Plan:
     draft_model: str | None = None
 
     def told(self) -> str:
-        """Return what readers of the table have to know of it; empty if it is as published."""
+        """Return a caveat for readers of the table; empty if its lengths are the published ones."""
         if self.shortening == 1:
             return ""
         return (
