@@ -147,8 +147,9 @@ def explain(driver: Driver, prompt: list[int], client: str = "") -> tuple[Explan
 
 def test_a_changed_prompt_costs_what_is_computed_again(tiny_model: TinyModel) -> None:
     driver = Driver(tiny_model("qwen3"), prefix_cache=PrefixCache(BUDGET))
-    explain(driver, [*words(100, 1), 7, *words(400, 2)])
-    explanation, finished = explain(driver, [*words(100, 1), 8, 9, *words(400, 2), *words(98, 3)])
+    explain(driver, [*words(100, 1), 7, *words(400, 2)], "127.0.0.1")
+    changed = [*words(100, 1), 8, 9, *words(400, 2), *words(98, 3)]
+    explanation, finished = explain(driver, changed, "127.0.0.1#@7")  # beside other programs
     prefix = explanation.prefix
     assert (prefix.reason, prefix.part) == ("changed", "prompt")
     assert (prefix.shared_tokens, prefix.repeated_tokens) == (100, 400)
@@ -160,9 +161,9 @@ def test_an_evicted_prompt_is_told_from_a_changed_one(tiny_model: TinyModel) -> 
     cache = PrefixCache(BUDGET)
     driver = Driver(tiny_model("qwen3"), prefix_cache=cache)
     prompt = words(300, 1)
-    explain(driver, prompt)
+    explain(driver, prompt, "127.0.0.1#key@7")
     cache.memory.evict_to(0)
-    explanation, _ = explain(driver, [*prompt, *words(20, 2)])
+    explanation, _ = explain(driver, [*prompt, *words(20, 2)], "127.0.0.1#key")
     assert explanation.prefix.reason == "not_cached"
     assert explanation.prefix.repeated_tokens == 300
 
