@@ -38,7 +38,7 @@ from greenroom.http.anthropic.protocol import ANTHROPIC_PROTOCOL
 from greenroom.http.encoding.problem_documents import ErrorMembers
 from greenroom.http.guard.host_guard import BODY_TYPES
 from greenroom.http.guard.keys import Door, Head, KeyRing, KeyWatch, is_reachable, settings_keys
-from greenroom.http.guard.local_programs import PEER, PROGRAM, LocalPrograms
+from greenroom.http.guard.local_programs import PEER, LocalPrograms
 from greenroom.http.guard.request_body import BODY_LIMIT
 from greenroom.http.ollama.protocol import OLLAMA_PROTOCOL
 from greenroom.http.openai.protocol import OPENAI_PROTOCOL
@@ -227,7 +227,7 @@ class _Guard:
         self._app, self._respond, self._requests, self._protocols = app, respond, requests, protocols
         self._hosts, self._answers, self._door = services.hosts, services.answers, services.door
         self._deadlines, self._audit = services.deadlines, services.refs.audit
-        self._programs = LocalPrograms()
+        self._programs = LocalPrograms(services.settings.max_batch)
         services.refs.meter.follow(self._door.limits)
         app.before_request(self._check)
         app.after_request(self._finish)
@@ -273,7 +273,7 @@ class _Guard:
                 caller = attrs.evolve(caller, concurrent=None)
             resources.callback(self._door.limits.admit(caller, state["request_id"]))
             if not caller.has_key and (peer := state.get(PEER)) is not None:
-                state[PROGRAM] = await self._programs.number(peer, resources)
+                await self._programs.number(peer, resources)
         resources.callback(self._door.ring.attend_request(state["caller"], state["request_id"]))
         state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], request.path)
         resources.callback(leave)

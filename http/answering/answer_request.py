@@ -17,7 +17,12 @@ from greenroom.http.answering.collecting import (
     OnComplete,
     collect_choices,
 )
-from greenroom.http.answering.current_request import request_resources, send_notice, tell_backend
+from greenroom.http.answering.current_request import (
+    request_resources,
+    send_notice,
+    tell_backend,
+    tell_choices,
+)
 from greenroom.http.answering.event_stream import (
     EventStream,
     ParallelEventStream,
@@ -66,6 +71,7 @@ async def answer_request(
             response did.
     """
     requests = [await services.with_files(request) for request in requests]
+    tell_choices(sum(each.choices for each in requests))
     resources = request_resources()
     refs, limited = services.refs, not stream
     if loop is not None and (len(requests) > 1 or requests[0].choices > 1):

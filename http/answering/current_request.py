@@ -16,7 +16,7 @@ from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.records.tracing import place_in_trace
 from greenroom.http.guard.host_guard import client_name
 from greenroom.http.guard.keys import KeyRing
-from greenroom.http.guard.local_programs import PROGRAM
+from greenroom.http.guard.local_programs import PEER, Peer
 from greenroom.http.transport.request_connection import ANSWERED, LOG_FIELDS
 from greenroom.schemas.events.events import Admitted
 from greenroom.schemas.messages.messages import JsonObject
@@ -48,8 +48,14 @@ def request_client() -> str:
     """Return a name for the client, for fairness between clients: a checked key is a client of its own."""
     if (known := caller()).has_key:
         return known.owner
-    program: int | None = request.scope["state"].get(PROGRAM)
-    return client_name(request.headers, request.remote_addr, program)
+    peer: Peer | None = request.scope["state"].get(PEER)
+    return client_name(request.headers, request.remote_addr, None if peer is None else peer.number)
+
+
+def tell_choices(choices: int) -> None:
+    """Tell how many answers the current request wants."""
+    if (peer := request.scope["state"].get(PEER)) is not None:
+        peer.choices = choices
 
 
 def caller() -> Caller:

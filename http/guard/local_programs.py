@@ -1,4 +1,4 @@
-"""Programs of this machine that bring no checked key, told apart while several of their requests run."""
+"""Programs of this machine that bring no checked key, told apart once their requests take all slots."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from greenroom.http.guard.host_guard import is_loopback
 
 PEER = "peer"
 """Key in the state of a scope, of the other end of a connection within this machine."""
-PROGRAM = "program"
-"""Key in the state of a scope, of the number that `LocalPrograms` gives to the program of a request."""
 
 _Ports = tuple[int, int]
 _Socket = socket.socket | trio.socket.SocketType
@@ -30,11 +28,15 @@ class Peer:
         ports: TCP ports of client and server.
         program: Process group of the client: a program with all that it has started, or a job of a shell;
             None if it is not known, or of another user.
+        choices: Answers that the running request wants.
+        number: Number of the program in the running request's name; None if it needs none.
     """
 
     ports: _Ports = (0, 0)
     program: int | None = None
     is_known: bool = False
+    choices: int = 1
+    number: int | None = None
 
 
 def peer_of(connection: _Socket) -> Peer | None:
@@ -46,35 +48,33 @@ def peer_of(connection: _Socket) -> Peer | None:
 
 
 class LocalPrograms:
-    """Numbers the programs whose requests run at once.
+    """Numbers the programs whose requests compete.
 
-    To find a program takes milliseconds. So a request that comes alone does without, and as long as such
-    requests run, their program needs no number.
+    To find a program takes milliseconds. So no request waits for that while slots are left, and as long as
+    all that run belong to one program, it needs no number. `slots`: answers that run at once.
     """
 
-    def __init__(self) -> None:
-        self._running = 0
-        self._unnumbered: list[Peer] = []
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._running: list[Peer] = []
         self._unknown: set[Peer] = set()
         self._looking = trio.Lock()
 
-    async def number(self, peer: Peer, resources: ExitStack) -> int | None:
-        """Return the number of the program of a request, which runs until its `resources` close."""
-        self._running += 1
-        resources.callback(self._leave)
-        if self._running > 1:
-            self._unknown.update(each for each in (*self._unnumbered, peer) if not each.is_known)
-            async with self._looking:
-                if self._unknown:
-                    await self._look()
-        if peer.program is None or any(each.program == peer.program for each in self._unnumbered):
-            self._unnumbered.append(peer)
-            resources.callback(self._unnumbered.remove, peer)
-            return None
-        return peer.program
-
-    def _leave(self) -> None:
-        self._running -= 1
+    async def number(self, peer: Peer, resources: ExitStack) -> None:
+        """Number the program of a request, which runs until its `resources` close."""
+        others = tuple(self._running)
+        peer.choices, peer.number = 1, None
+        self._running.append(peer)
+        resources.callback(self._running.remove, peer)
+        if sum(each.choices for each in others) < self._slots:
+            return
+        self._unknown.update(each for each in (*others, peer) if not each.is_known)
+        async with self._looking:
+            if self._unknown:
+                await self._look()
+        own = peer.program
+        if own and any(own == each.number if each.number else own != each.program for each in others):
+            peer.number = own
 
     async def _look(self) -> None:
         wanted = set(self._unknown)

@@ -176,7 +176,7 @@ print(sockets[0].recv(12).decode())
 
 
 async def test_programs_of_one_address_share_without_keys(tiny_model: TinyModel) -> None:
-    settings = Settings(models=(str(tiny_model("qwen3")),), max_batch=2, shutdown_timeout=60.0)
+    settings = Settings(models=(str(tiny_model("qwen3")),), max_batch=4, shutdown_timeout=60.0)
 
     async def run(count: int, **fields: Any) -> str:
         body = json.dumps({"model": "qwen3", "prompt": "a", "temperature": 0, **fields})
@@ -188,14 +188,14 @@ async def test_programs_of_one_address_share_without_keys(tiny_model: TinyModel)
         return len((await fetch(served.server, "GET", "/admin/requests")).json()["requests"])
 
     async def are_all_there() -> bool:
-        return await in_flight() == 6
+        return await in_flight() == 2
 
     async with serving(settings) as served, trio.open_nursery() as nursery:
-        nursery.start_soon(partial(run, 6, max_tokens=20_000, ignore_eos=True))
+        nursery.start_soon(partial(run, 2, n=4, max_tokens=20_000, ignore_eos=True))
         await eventually(are_all_there)
         with trio.fail_after(300):
             assert await run(1, max_tokens=3) == "HTTP/1.1 200\n"
-        assert await in_flight() == 6
+        assert await in_flight() == 2
         nursery.cancel_scope.cancel()
 
 
