@@ -82,7 +82,9 @@ class RemoteClient:
         client, headers = await self._open()
         with trio.move_on_after(LIST_SECONDS):
             async with self._sent(client, client.build_request("GET", url, headers=headers)) as response:
-                return decoded(await self._read(response, MAX_LIST)), response.headers.get("date", "")
+                listed = await self._read(response, MAX_LIST)
+                read = decoded if listed.startswith(b"[") else json_object  # an error is no list
+                return read(listed), response.headers.get("date", "")
         self.fail("silent", f"it did not answer within {LIST_SECONDS:g} s", status=504)
 
     async def ask(self, call: Call, further: dict[str, str], deliver: Take) -> None:

@@ -233,11 +233,12 @@ class RemoteModel:
             finally:
                 server.running -= 1
                 server.breaker.leave(request)
-        del self._scopes[request.id]
-        # What has ended already is known to have.
-        cancelled = [Finished("cancelled", Usage(), index=index) for index in range(request.choices)]
-        ends = cancelled if problem is None else [Failed(problem)]
-        self._requests.deliver((request.id, end) for end in ends)
+        if self._scopes[request.id] is scope:  # else it has ended, and a later request has its id
+            del self._scopes[request.id]
+            # What has ended already is known to have.
+            cancelled = [Finished("cancelled", Usage(), index=index) for index in range(request.choices)]
+            ends = cancelled if problem is None else [Failed(problem)]
+            self._requests.deliver((request.id, end) for end in ends)
 
 
 def call_of(request: InferenceRequest, there: str, remote: Remote) -> Call:
@@ -251,14 +252,15 @@ def call_of(request: InferenceRequest, there: str, remote: Remote) -> Call:
 
 def _size_of(value: Any) -> int:
     """Return the number of characters in a request: a token id counts as one token, images not at all."""
-    if isinstance(value, str):
-        return len(value)
-    if attrs.has(type(value)):
-        value = attrs.astuple(value, recurse=False)
-    elif isinstance(value, Mapping):
-        value = (*value, *value.values())
-    return (
-        sum(map(_size_of, value))
-        if isinstance(value, tuple | list)
-        else CHARACTERS_PER_TOKEN * (type(value) is int)
-    )
+    match value:
+        case str():
+            return len(value)
+        case int() | float() | bytes() | None:
+            return CHARACTERS_PER_TOKEN * (type(value) is int)
+        case tuple((int(), *_)):  # as many as a million ids
+            return CHARACTERS_PER_TOKEN * len(value)
+        case tuple() | list():
+            return sum(map(_size_of, value))
+        case Mapping():
+            return sum(map(_size_of, (*value, *value.values())))
+    return sum(map(_size_of, attrs.astuple(value, recurse=False))) if attrs.has(type(value)) else 0

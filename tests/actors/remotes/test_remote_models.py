@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -20,9 +21,10 @@ import trio
 from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
+from greenroom.actors.remotes.media_calls import SpeechReader
 from greenroom.actors.remotes.remote_call import Answer, CallFailure
 from greenroom.actors.remotes.remote_client import RemoteClient, _retry_after
-from greenroom.actors.remotes.remote_model import RemoteModel, call_of
+from greenroom.actors.remotes.remote_model import CHARACTERS_PER_TOKEN, RemoteModel, _size_of, call_of
 from greenroom.actors.remotes.remote_servers import FAILURES, MAX_MODELS, RemoteServer
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.requests.prompt_queries import render_prompt
@@ -37,7 +39,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
-from greenroom.schemas.events.result_events import Vector
+from greenroom.schemas.events.result_events import AudioChunk, Vector
 from greenroom.schemas.messages.messages import (
     Message,
     ReasoningSettings,
@@ -306,6 +308,23 @@ ODD: dict[str, tuple[bytes, ...]] = {
 async def test_odd_values_are_read_as_far_as_they_mean_something(name: str) -> None:
     async with house(Script(ODD[name])) as each:
         assert told(await events_of(each.system, "far/big"))[1] == "a?b"
+
+
+async def test_an_id_may_come_again_while_its_last_answer_is_being_closed() -> None:
+    far = Script((*STREAMS["openai"], None))  # the connection stays open behind the end
+    async with house(far, remote={"silence_timeout": 0.5}) as each:
+        assert told(await events_of(each.system, "far/big"))[1] == "Hello"
+        each.far.answer = answering(Script((*STREAMS["openai"][:3], None)), "big")
+        assert problem_of(await events_of(each.system, "far/big")).code == "remote_silent"
+
+
+class _Unread(tuple[int, ...]):
+    def __iter__(self) -> Any:
+        raise AssertionError("a million ids would be read one by one while all else waits")
+
+
+def test_token_ids_are_charged_without_being_read() -> None:
+    assert _size_of(_Unread((1, 2, 3))) == 3 * CHARACTERS_PER_TOKEN
 
 
 RAW_LISTS = {
@@ -612,6 +631,33 @@ def test_no_list_of_a_remote_does_harm(name: str) -> None:
     server = RemoteServer("far", Remote("http://far"))
     server.record_list(*LISTS[name])
     assert [*(server.models or ())] == (["ok"] if "figures" in name else [])
+
+
+async def test_an_error_is_no_list() -> None:
+    async with standing_in(lambda asked: whole({"error": "SECRET"})) as far:
+        client = RemoteClient("far", Remote(far.url))
+        with pytest.raises(CallFailure, match="status 500"):
+            await client.list_models()
+        await client.aclose()
+
+
+HEADERS = {
+    "sizes that nobody knows": (0, 16, b""),
+    "a note behind a size that is too small": (36, 16, b"LIST\x04\0\0\0data"),
+    "a part of four gigabytes": (36, 2**32 - 1, b""),
+}
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_speech_is_read_behind_any_header(name: str) -> None:
+    size, length, note = HEADERS[name]
+    form = struct.pack("<HHIIHH", 1, 1, 24_000, 48_000, 2, 16)
+    head = struct.pack("<4sI4s4sI", b"RIFF", size, b"WAVE", b"fmt ", length) + form + note
+    reader = SpeechReader()
+    pieces = [bytes([each]) for each in head + b"data\0\0\0\0" + b"\1\2\3\4"]
+    found = [event for piece in pieces for event in reader.read(piece)]
+    sound = b"".join(event.samples for event in found if isinstance(event, AudioChunk))
+    assert sound == (b"" if length > 16 else b"\1\2\3\4")
 
 
 def test_a_list_without_an_end_is_cut() -> None:
