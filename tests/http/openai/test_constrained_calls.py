@@ -55,7 +55,7 @@ async def test_forced_calls_are_made_and_validate(
             return events.get_final_completion()
 
     served = shared(settings)
-    answers = await ask_together(served, *[chat(**body)] * 3, streamed)
+    answers = await ask_together(served, chat(**body), streamed)
     for answer in answers:
         [answered] = answer.choices
         assert answered.finish_reason == "tool_calls", answered

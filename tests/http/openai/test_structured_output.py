@@ -69,7 +69,7 @@ async def test_every_way_of_sampling_keeps_to_the_schema(
     settings: Settings, shared: Shared, sampling: Any
 ) -> None:
     served = shared(settings)
-    calls = [chat(response_format=formatted(PERSON), **sampling)] * 4
+    calls = [chat(response_format=formatted(PERSON), **sampling)] * 2
     for answer in await ask_together(served, *calls):
         assert answer.choices[0].finish_reason == "stop"
         validate(PERSON, answer.choices[0].message.content)
@@ -258,7 +258,7 @@ async def test_nothing_that_a_client_calls_an_end_cuts_a_constrained_answer(
     settings: Settings, shared: Shared, limits: Any
 ) -> None:
     served = shared(settings)
-    for answer in await ask_together(served, *[chat(response_format=formatted(PERSON), **limits)] * 4):
+    for answer in await ask_together(served, *[chat(response_format=formatted(PERSON), **limits)] * 2):
         validate(PERSON, answer.choices[0].message.content)
 
 

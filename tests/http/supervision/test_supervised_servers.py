@@ -169,13 +169,12 @@ def supervised(tmp_path: Path, *arguments: str, silence: float = PATIENCE) -> It
         yield Supervised(server, orders)
 
 
-def test_killed_and_aborted_servers_are_replaced_and_the_rest_drains(
+def test_an_aborted_server_is_replaced_without_its_model_and_the_next_drains(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:
     model = tiny_model("qwen3")
     preload = ("--model-settings", f"{model.name}:preload=true")
     with supervised(tmp_path, str(model), *preload, "--db", str(tmp_path / "db")) as server:
-        server.die_in_a_request("kill")
         server.die_in_a_request("abort")
         assert server.logged("server died")["signal"] == "SIGABRT"
         assert server.logged("server died")["left_out"] == [model.name]
