@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from PIL import Image
@@ -172,22 +171,26 @@ class Page:
     def answer(self, number: int = 1) -> str:
         """Return the text of the latest answer, once so many have ended."""
         self.wait(lambda: len(self.all('.entry.answer[aria-busy="false"]')) >= number)
+        self.next_frame()
+        return self.answers()[-1] if self.answers() else ""
+
+    def picture(self, name: str) -> None:
+        """Show dark, and in the width of a phone; with PICTURES, take pictures."""
+        for screen in ("dark", "phone", "light"):
+            self.show(screen)
+            self.next_frame()
+            if os.environ.get("PICTURES"):
+                self.run("return new Promise((resolve) => setTimeout(resolve, 150))")
+                path = PICTURES / f"{name}-{screen}.png"
+                self.driver.save_screenshot(str(path))
+                with Image.open(path) as picture:
+                    picture.convert("RGB").quantize(48).save(path, optimize=True)
+
+    def next_frame(self) -> None:
+        """Wait until what has changed is drawn."""
         self.run(
             "return new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)))"
         )
-        return self.answers()[-1] if self.answers() else ""
-
-    def picture(self, name: str, folder: Path) -> None:
-        """Take pictures in light and dark, and in the width of a phone."""
-        target = PICTURES if os.environ.get("PICTURES") else folder
-        target.mkdir(exist_ok=True)
-        for screen in ("dark", "phone", "light"):
-            self.show(screen)
-            self.run("return new Promise((resolve) => setTimeout(resolve, 150))")
-            path = target / f"{name}-{screen}.png"
-            self.driver.save_screenshot(str(path))
-            with Image.open(path) as picture:
-                picture.convert("RGB").quantize(48).save(path, optimize=True)
 
     def offences(self) -> list[str]:
         """Return the faults of the page: requests elsewhere, breaches of its policy, errors of scripts."""

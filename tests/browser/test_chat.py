@@ -29,18 +29,16 @@ def asked(server: ServerProcess, path: str) -> Any:
         return json.load(response)
 
 
-def test_the_first_visit_shows_a_chat_with_its_models(
-    page: Page, server: ServerProcess, tmp_path: Path
-) -> None:
+def test_the_first_visit_shows_a_chat_with_its_models(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.wait(lambda: len(page.texts("select option")) > 1)
     labels = page.texts("select option")
     assert re.fullmatch(r"greenroom-demo \((idle|ready), 1\.7 MB\)", labels[0])
     assert not any("tiny-voice" in label or "tiny-ears" in label for label in labels)
-    page.picture("first-visit", tmp_path)
+    page.picture("first-visit")
 
 
-def test_an_answer_is_streamed_with_its_figures(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_an_answer_is_streamed_with_its_figures(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.ask("What is a cat?")
     assert "call get_weather. For real answers" in page.answer()  # names keep their underscores
@@ -51,10 +49,10 @@ def test_an_answer_is_streamed_with_its_figures(page: Page, server: ServerProces
     page.ask("What is a cat?")
     page.answer(2)
     assert "continues the earlier prompt" in page.texts(".answer .small-print")[-1]
-    page.picture("answer", tmp_path)
+    page.picture("answer")
 
 
-def test_stop_ends_the_engine_s_work_too(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_stop_ends_the_engine_s_work_too(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.choose("qwen3")
     page.press("Settings")
@@ -74,10 +72,10 @@ def test_stop_ends_the_engine_s_work_too(page: Page, server: ServerProcess, tmp_
         return {row["ending"] for row in asked(server, "/admin/audit?model=qwen3")["requests"]}
 
     page.wait(lambda: "cancelled" in endings())
-    page.picture("stopped", tmp_path)
+    page.picture("stopped")
 
 
-def test_reasoning_is_folded_with_its_seconds(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_reasoning_is_folded_with_its_seconds(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.press("Settings")
     page.fill("Reasoning", "high")
@@ -88,10 +86,10 @@ def test_reasoning_is_folded_with_its_seconds(page: Page, server: ServerProcess,
     assert not page.all("details.reasoning[open]")
     page.one("details.reasoning summary").click()
     assert page.texts("details.reasoning .markdown")[0].startswith("I add 2 and 3.")
-    page.picture("reasoning", tmp_path)
+    page.picture("reasoning")
 
 
-def test_a_tool_is_called_and_answered(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_tool_is_called_and_answered(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.press("Settings")
     page.fill("Tools", json.dumps([TOOL]))
@@ -100,14 +98,14 @@ def test_a_tool_is_called_and_answered(page: Page, server: ServerProcess, tmp_pa
     page.wait(lambda: page.texts("details.call pre"))
     page.answer()
     assert json.loads(page.texts("details.call pre")[0]) == {"city": "Paris"}
-    page.picture("tool-call", tmp_path)
+    page.picture("tool-call")
     page.fill("Result of this call", '{"temperature": 21}')
     page.press("Send the result")
     assert page.answer(2)
     assert page.texts(".entry pre")[-1] == '{"temperature": 21}'
 
 
-def test_an_answer_follows_a_schema(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_an_answer_follows_a_schema(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.press("Settings")
     page.fill("JSON schema", "{")
@@ -117,10 +115,10 @@ def test_an_answer_follows_a_schema(page: Page, server: ServerProcess, tmp_path:
     page.press("Settings")
     page.ask("Which city?")
     assert json.loads(page.answer())["city"] in ("Paris", "Rome")
-    page.picture("schema", tmp_path)
+    page.picture("schema")
 
 
-def test_two_models_answer_one_prompt_side_by_side(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_two_models_answer_one_prompt_side_by_side(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.press("Compare")
     page.choose("llama", "Second model")
@@ -131,7 +129,7 @@ def test_two_models_answer_one_prompt_side_by_side(page: Page, server: ServerPro
     page.answer(2)
     panes = page.texts(".pane .answer > header")
     assert panes == ["greenroom-demo", "llama"]
-    page.picture("side-by-side", tmp_path)
+    page.picture("side-by-side")
 
 
 def test_an_edit_is_a_branch_and_a_retry_replaces(page: Page, server: ServerProcess) -> None:
@@ -182,7 +180,7 @@ def test_a_conversation_is_found_again_after_a_restart(page: Page, tmp_path: Pat
         page.wait(lambda: page.answers() == ["2 + 3 = 5."])
         page.ask("What is 4 plus 4?")
         assert page.answer(2) == "4 + 4 = 8."
-        page.picture("found-again", tmp_path)
+        page.picture("found-again")
 
 
 def test_a_wrong_key_is_refused_and_the_right_one_accepted(page: Page, tmp_path: Path) -> None:
@@ -203,7 +201,7 @@ def test_a_wrong_key_is_refused_and_the_right_one_accepted(page: Page, tmp_path:
         page.one("#key-input").send_keys("wrong")
         page.press("Use this key")
         page.wait(lambda: "opens nothing here" in "".join(page.texts("#key-dialog .problem")))
-        page.picture("key", tmp_path)
+        page.picture("key")
         page.one("#key-input").clear()
         page.one("#key-input").send_keys(secret)
         page.press("Use this key")
@@ -212,4 +210,4 @@ def test_a_wrong_key_is_refused_and_the_right_one_accepted(page: Page, tmp_path:
         assert page.run("return localStorage.length") == 0
         page.go("#control/keys")
         page.wait(lambda: "Operator" in page.texts("td"))
-        page.picture("keys", tmp_path)
+        page.picture("keys")

@@ -36,9 +36,7 @@ def focused(page: Page) -> str:
     return str(page.run("return document.activeElement.ariaLabel"))
 
 
-def test_a_model_is_loaded_pinned_evicted_and_probed(
-    page: Page, tiny_model: Callable[..., Path], tmp_path: Path
-) -> None:
+def test_a_model_is_loaded_pinned_evicted_and_probed(page: Page, tiny_model: Callable[..., Path]) -> None:
     models = (str(tiny_model("qwen3")), str(tiny_model("llama")))
     with serving("greenroom-demo", *models, "--max-loaded-models", "1", "--db", ":memory:") as server:
         page.open(server.address, "#control/models")
@@ -69,14 +67,14 @@ def test_a_model_is_loaded_pinned_evicted_and_probed(
         assert re.search(r"^Memory of all models: [\d.]+ .?B of [\d.]+ .B$", account)
         page.wait(lambda: "weights 1.6 MB" in page.texts("[aria-label='Model greenroom-demo'] .legend")[0])
         assert page.texts("[role=alert]") == []
-        page.picture("models", tmp_path)
+        page.picture("models")
         page.go("#control/log")
         page.wait(lambda: any("evict" in line and "for llama" in line for line in page.texts(".lines li")))
         page.wait(lambda: any("state changed" in line for line in page.texts(".lines.mono li")))
-        page.picture("news", tmp_path)
+        page.picture("news")
 
 
-def test_a_request_is_seen_at_work_and_cancelled(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_request_is_seen_at_work_and_cancelled(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.choose("qwen3")
     body = {"model": "qwen3", "input": "A long story", "stream": True, "store": False, "temperature": 0}
@@ -100,18 +98,16 @@ def test_a_request_is_seen_at_work_and_cancelled(page: Page, server: ServerProce
     assert shares is not None
     assert 99 <= int(shares[1]) + int(shares[2]) <= 101
     assert int(shares[2]) > 50
-    page.picture("batch", tmp_path)
+    page.picture("batch")
     page.go("#control/requests")
     page.wait(lambda: any("decode:" in cell for cell in page.texts("td")))
-    page.picture("requests", tmp_path)
+    page.picture("requests")
     page.one("td button").click()
     page.wait(lambda: asked(server, "/admin/requests")["requests"] == [])
     page.wait(lambda: "response.failed" in str(page.run("return window.ended")))
 
 
-def test_settings_usage_and_the_inspector_are_shown(
-    page: Page, server: ServerProcess, tmp_path: Path
-) -> None:
+def test_settings_usage_and_the_inspector_are_shown(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.ask("What is 2 plus 3?")
     page.answer()
@@ -120,7 +116,7 @@ def test_settings_usage_and_the_inspector_are_shown(
     page.wait(lambda: page.texts("tbody td") == ["inspect", "10", "flag"])
     page.go("#control/usage")
     page.wait(lambda: "POST /v1/responses" in page.texts("td"))
-    page.picture("usage", tmp_path)
+    page.picture("usage")
     page.go("#control/inspector")
     [answer] = page.wait(lambda: [row for row in page.all("tbody tr") if "finished" in row.text])
     answer.find_element("css selector", "button").click()
@@ -145,7 +141,7 @@ def test_a_model_of_the_hub_is_found_fetched_and_deleted(
             page.press("Cancel org/tiny-llama")
             page.wait(lambda: "cancelled" in page.texts("td"))
             assert page.texts("[role=alert]") == []
-            page.picture("downloads", tmp_path)
+            page.picture("downloads")
             hub.pace = 0.0
             page.press("Resume org/tiny-llama")
             page.wait(lambda: "completed" in page.texts("td"))
@@ -175,20 +171,20 @@ def test_adapters_are_shown_under_their_base(
         page.wait(lambda: page.texts(listed)[-1] == "sql in memory")
 
 
-def test_it_connects_again_after_the_server_was_killed(page: Page, tmp_path: Path) -> None:
+def test_it_connects_again_after_the_server_was_killed(page: Page) -> None:
     with serving("--supervised", "greenroom-demo", "--db", ":memory:", only_json=False) as server:
         page.open(server.address, "#control/log")
         before = page.wait(lambda: asked(server, "/health"))["pid"]
         page.wait(lambda: str(before) in page.one(".server").text)
         os.kill(before, signal.SIGKILL)
         page.wait(lambda: page.one("#status").text == "Reconnecting …")
-        page.picture("reconnecting", tmp_path)
+        page.picture("reconnecting")
         page.wait(lambda: "restarted once since this page opened" in page.one(".server").text)
         page.wait(lambda: page.texts("#status") == [""])
         after = asked(server, "/health")["pid"]
         assert after != before
         assert any(f"{after} after {before}" in line for line in page.texts(".lines li"))
-        page.picture("reconnected", tmp_path)
+        page.picture("reconnected")
 
 
 def test_pages_that_were_left_hold_no_connection(page: Page, server: ServerProcess) -> None:

@@ -49,8 +49,7 @@ const files = ['markdown_view', 'live_text', 'vendor/preact'];
 Promise.all(files.map((name) => import(`/pages/${name}.js`)))
   .then(async ([{ MarkdownView }, { LiveText }, { h, render }]) => {
     const frame = () => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve)));
-    const found = [];
-    for (const text of Object.keys(read)) {
+    const found = await Promise.all(Object.keys(read).map(async (text) => {
       const place = document.createElement('div');
       const live = new LiveText();
       render(h(MarkdownView, { live }), place);
@@ -61,9 +60,10 @@ Promise.all(files.map((name) => import(`/pages/${name}.js`)))
       live.end();
       const isRead = () => place.firstChild.innerHTML === read[text];
       for (let frames = 0; frames < 300 && !isRead(); frames += 1) await frame();
-      found.push([text, place.firstChild.innerHTML]);
+      const html = place.firstChild.innerHTML;
       render(null, place);
-    }
+      return [text, html];
+    }));
     done(found);
   });
 """

@@ -30,9 +30,7 @@ def png() -> str:
     return base64.b64encode(held.getvalue()).decode()
 
 
-def test_images_are_pasted_and_dropped_to_a_model_that_sees(
-    page: Page, server: ServerProcess, tmp_path: Path
-) -> None:
+def test_images_are_pasted_and_dropped_to_a_model_that_sees(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.wait(lambda: len(page.texts("select option")) > 1)
     page.run(_PASTE, png(), "a.png", "image/png", "paste")
@@ -51,7 +49,7 @@ def test_images_are_pasted_and_dropped_to_a_model_that_sees(
     page.answer()
     assert "prompt tokens cached" in page.texts(".answer .small-print")[-1]
     assert page.run("return document.querySelector('.entry.user img').naturalWidth") == 64
-    page.picture("image", tmp_path)
+    page.picture("image")
 
 
 def pdf() -> str:
@@ -75,7 +73,7 @@ def test_a_pdf_is_attached_and_its_page_is_read(page: Page, server: ServerProces
     page.answer()
     assert "report <b>.pdf" in "".join(page.texts(".entry.user .body"))
     assert "prompt tokens cached" in page.texts(".answer .small-print")[-1]
-    page.picture("pdf", tmp_path)
+    page.picture("pdf")
     page.press("Edit")
     page.fill("Edited message", "And the first line?")
     page.press("Send as a branch")
@@ -95,7 +93,7 @@ def test_a_broken_pdf_is_an_answer_that_says_so(page: Page, server: ServerProces
     assert "PDF" in problem or "pdf" in problem
 
 
-def test_a_recording_becomes_the_message(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_a_recording_becomes_the_message(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.press("Record")
     page.wait(lambda: page.texts("#record") == ["End the recording"])
@@ -104,10 +102,10 @@ def test_a_recording_becomes_the_message(page: Page, server: ServerProcess, tmp_
     page.wait(lambda: page.texts("#record") == ["Record"])
     assert page.texts(".composer .problem") == [""]
     assert page.run("return document.querySelector('#message').value") != ""
-    page.picture("recording", tmp_path)
+    page.picture("recording")
 
 
-def test_an_answer_is_spoken(page: Page, server: ServerProcess, tmp_path: Path) -> None:
+def test_an_answer_is_spoken(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.ask("What is 2 plus 3?")
     page.answer()
@@ -115,7 +113,7 @@ def test_an_answer_is_spoken(page: Page, server: ServerProcess, tmp_path: Path) 
     page.wait(lambda: page.all(".answer audio"))
     player = "const player = document.querySelector('.answer audio'); return "
     page.wait(lambda: page.run(player + "player.currentTime > 0 && player.duration > 0.5"))
-    page.picture("spoken", tmp_path)
+    page.picture("spoken")
 
 
 def test_without_a_secure_context_the_recording_is_hidden_with_its_reason(

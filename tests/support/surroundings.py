@@ -12,6 +12,7 @@ CALLERS_ENVIRONMENT = dict(os.environ)
 FOREIGN = {
     *("CLICOLOR", "CLICOLOR_FORCE", "COLUMNS", "FORCE_COLOR", "LINES", "NO_COLOR"),
     *("TTY_COMPATIBLE", "TTY_INTERACTIVE", "TQDM_DISABLE", "LANGUAGE"),
+    *("MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"),
     # With these pytest compares whatever differs line by line, which takes for ever for large values.
     *("CI", "BUILD_NUMBER"),
     *("PYTHONDEVMODE", "PYTHONIOENCODING", "PYTHONOPTIMIZE", "PYTHONWARNINGS"),

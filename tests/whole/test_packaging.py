@@ -8,15 +8,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from greenroom.tests.support.packages.locked import ROOT, UV, exported
 from greenroom.tests.support.surroundings import CALLERS_ENVIRONMENT
 
-ROOT = Path(__file__).resolve().parents[2]
-UV = Path(sys.executable).parent / "uv"
 ROOMS = ("actors", "engine", "http", "schemas")
 MODULES = ("__main__.py", "api.py", "asyncio_bridge.py", "testing.py")
 """The modules beside the rooms."""
@@ -96,14 +96,25 @@ def test_the_wheel_holds_every_module_the_demo_model_and_the_pages(wheel: Path) 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the executables of an environment with the wheel, away from the repository."""
-    # Use the locked wheels that the tests run with, and no package index.
-    locked = ("--frozen", "--no-dev", "--no-install-project", "--extra", "cpu", "--python", sys.executable)
     home = tmp_path_factory.mktemp("installed")
     folder = home / "elsewhere"
-    uv("sync", *locked, "--project", ROOT, cwd=home, UV_PROJECT_ENVIRONMENT=str(folder))
+    uv("venv", "--python", sys.executable, folder, cwd=home)
+    (packages,) = folder.glob("lib/*/site-packages")
+    # The locked packages that the tests run with, compiled already, and none of a developer's own.
+    link([each.name for each in exported("cpu") if each.marker is None or each.marker.evaluate()], packages)
     into = ("--python", folder / "bin" / "python", "--no-deps", "--no-index")
     uv("pip", "install", *into, wheel, cwd=home)
     return folder / "bin"
+
+
+def link(names: Iterable[str], folder: Path) -> None:
+    """Link the files of packages of this environment into a folder."""
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        package = metadata.distribution(name)
+        for top in {file.parts[0] for file in package.files or ()} - {"..", "__pycache__"}:
+            if not (folder / top).exists():
+                (folder / top).symlink_to(Path(str(package.locate_file(top))))
 
 
 @pytest.mark.deep
@@ -129,14 +140,7 @@ def test_another_project_tests_with_scripted_models_as_the_page_shows(
     for name, text in files.items():
         (project / name).write_text(text)
     (project / "pytest.ini").write_text("[pytest]\ntrio_mode = true\n")
-    # What is a developer's own, from this environment.
-    for package in ("pytest", "pluggy", "iniconfig", "pytest_trio"):
-        for file in metadata.files(package) or ():
-            top = Path(str(metadata.distribution(package).locate_file(file.parts[0])))
-            link = tmp_path / "tools" / top.name
-            if file.parts[0] not in ("..", "__pycache__") and not link.exists():
-                link.parent.mkdir(exist_ok=True)
-                link.symlink_to(top)
+    link(("pytest", "pluggy", "iniconfig", "pytest_trio"), tmp_path / "tools")  # what is a developer's own
     program = [str(installed / "python"), "-m", "pytest", "-q"]
     environment = {**CALLERS_ENVIRONMENT, "PYTHONPATH": str(tmp_path / "tools")}
     done = subprocess.run(program, cwd=project, env=environment, capture_output=True, text=True, timeout=600)

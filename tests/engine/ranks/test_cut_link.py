@@ -23,8 +23,10 @@ from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.ranked_engines import (
     GREEDY,
+    IN_NAMESPACE,
     be_impatient,
     check_answers,
+    fork_ranks,
     quantized,
     step_for_ever,
     submit,
@@ -32,6 +34,11 @@ from greenroom.tests.support.engines.ranked_engines import (
 
 BRIDGE = f"grbr{os.getpid() % 60_000}"
 NET = f"10.{128 + os.getpid() // 256 % 100}.{os.getpid() % 256}"
+
+
+@pytest.fixture(autouse=True)
+def _forked_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    fork_ranks(monkeypatch)
 
 
 @contextmanager
@@ -53,7 +60,7 @@ def namespaces(count: int) -> Iterator[tuple[RankPlace, ...]]:
             )
         command = RankPlace("", "").command
         yield tuple(
-            RankPlace("localhost", f"{NET}.{index + 1}:41000", ("ip", "netns", "exec", name, *command))
+            RankPlace("localhost", f"{NET}.{index + 1}:41000", (*IN_NAMESPACE, name, *command))
             for index, name in enumerate(names)
         )
     finally:

@@ -43,6 +43,7 @@ from greenroom.tests.support.engines.ranked_engines import (
     PROMPT,
     be_impatient,
     check_answers,
+    fork_ranks,
     quantized,
     ranked,
     run,
@@ -214,8 +215,9 @@ def test_ranks_get_the_texts_of_the_operator_and_not_their_files(
 @pytest.mark.deep
 @pytest.mark.parametrize("kind", ["qwen3", "quantized"])
 def test_ranks_that_share_heads_answer_as_one_process_and_end_when_one_is_lost(
-    kind: str, tiny_model: Callable[..., Path], tmp_path: Path
+    kind: str, tiny_model: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    fork_ranks(monkeypatch)
     folder = quantized(tiny_model("llama"), tmp_path) if kind == "quantized" else tiny_model(kind)
     with ranked(folder, 2, Settings(parallelism="tensor")) as engine:
         check_answers(engine, folder)
@@ -239,10 +241,11 @@ def test_a_rank_lost_while_it_loads_ends_the_group(
 ) -> None:
     folder = tiny_model("qwen3")
     load = ModelLoad(folder, detect(folder), Settings())
+    fork_ranks(monkeypatch)
     group = start_ranks(load, "tiny", local_places(2))
     while any(child.status.stage in ("importing", "joining") for child in group.children):
         group.wait(0.01, working=True)
-    be_impatient(monkeypatch)
+    be_impatient(monkeypatch, silent=1.0)
     lose(group, rank, sent)
     with pytest.raises(ProblemError, match="ank") as caught:
         load_ranks(group, load, Share(load.account))
@@ -261,13 +264,14 @@ def test_a_lost_rank_ends_the_group(
     tiny_model: Callable[..., Path],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    fork_ranks(monkeypatch)
     folder = tiny_model("qwen3")
     with ranked(folder, 2) as engine:
         if phase != "idle":
             submit(engine, folder, "lost", overrides={**GREEDY, "max_tokens": 4000})
         while phase == "decode" and not any(isinstance(event, TextDelta) for _, event in engine.step()):
             pass
-        be_impatient(monkeypatch)
+        be_impatient(monkeypatch, silent=1.0)
         lose(engine.group, rank, sent)
         with pytest.raises(ProblemError, match="ank") as caught:
             step_for_ever(engine)

@@ -27,6 +27,7 @@ from greenroom.http.commands.adapters import command
 from greenroom.http.commands.operate import tables
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.actors.actor_systems import eventually
+from greenroom.tests.support.engines.schedules import soak_only
 from greenroom.tests.support.models.tiny_adapters import as_peft, make_adapter
 from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
@@ -459,7 +460,8 @@ async def test_hostile_folders_are_refused_by_name_and_harm_nothing(shelf: Path,
 
 
 @pytest.mark.deep
-async def test_two_hundred_adapters_come_and_go_beside_eight_streams(shelf: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("cycles", [50, *soak_only(200)])
+async def test_adapters_come_and_go_beside_eight_streams(shelf: Path, tmp_path: Path, cycles: int) -> None:
     for name in ("tiny:8b", "sql"):
         shutil.copytree(shelf / name, tmp_path / name)
     law, gaps, held = tmp_path / "law", list[float](), list[int]()
@@ -494,7 +496,7 @@ async def test_two_hundred_adapters_come_and_go_beside_eight_streams(shelf: Path
         async with trio.open_nursery() as nursery:
             for index in range(8):
                 nursery.start_soon(follow, served, index, alone[index])
-            for cycle in range(200):
+            for cycle in range(cycles):
                 for scale in (2.0 + cycle, 3.0 + cycle):
                     await trio.to_thread.run_sync(replace, scale)
                     added = await fetch(served.server, "POST", "/admin/adapters", {"name": "law"})
@@ -504,7 +506,8 @@ async def test_two_hundred_adapters_come_and_go_beside_eight_streams(shelf: Path
                 held.append(mx.get_active_memory())
             done.set()
     gaps.sort()
+    few = cycles // 5
     worst = f"{len(gaps)} gaps, p50 {gaps[len(gaps) // 2]:.4f} s, p99 {gaps[len(gaps) * 99 // 100]:.4f} s"
-    print(f"{worst}, longest {gaps[-1]:.4f} s, memory {held[20]} to {held[-1]} bytes")
+    print(f"{worst}, longest {gaps[-1]:.4f} s, memory {held[few]} to {held[-1]} bytes")
     assert gaps[-1] < 30.0  # 0.25 is measured on a quiet machine, which no test can ask for
-    assert max(held[-20:]) < max(held[:40]) + 8_000_000
+    assert max(held[-few:]) < max(held[:few]) + 8_000_000

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import pytest
-from mlx.utils import tree_flatten
 
 from greenroom.engine.catalog.kind_detection import detect
-from greenroom.engine.loading.load_model import load_text_lazily
 from greenroom.engine.ranks import ranked_engine
 from greenroom.engine.ranks.placement import RankPlace
 from greenroom.engine.ranks.ranked_engine import RankedEngine, load_ranks, open_ranked_engine, start_ranks
@@ -30,25 +26,15 @@ GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
 DEFAULTS = Settings()
 PATIENT = {"SILENT_SECONDS": 300.0, "_READ_SECONDS": 300.0, "_JOIN_SECONDS": 300.0, "_IMPORT_SECONDS": 300.0}
 """Limits that no loaded machine reaches."""
+IN_NAMESPACE = ("ip", "netns", "exec")
+"""Beginning of a command in a network namespace, which is named next."""
 _LIMITS = {name: getattr(ranked_engine, name) for name in PATIENT}
 
 
-def be_impatient(patch: pytest.MonkeyPatch) -> None:
-    """Wait for ranks no longer than users do, from now on."""
-    for name, seconds in _LIMITS.items():
+def be_impatient(patch: pytest.MonkeyPatch, silent: float = _LIMITS["SILENT_SECONDS"]) -> None:
+    """Wait for ranks no longer than users do, from now on, and so many seconds for one that is silent."""
+    for name, seconds in {**_LIMITS, "SILENT_SECONDS": silent}.items():
         patch.setattr(ranked_engine, name, seconds)
-
-
-def quantized(folder: Path, home: Path) -> Path:
-    """Write a model's weights with four bits each."""
-    from mlx_lm.utils import load_config, quantize_model, save_config
-
-    model, config = quantize_model(load_text_lazily(folder, Settings()), load_config(folder), 32, 4)
-    mx.save_safetensors(str(home / "model.safetensors"), dict(tree_flatten(model.parameters())))
-    save_config(config, home / "config.json")
-    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
-        shutil.copy(folder / name, home)
-    return home
 
 
 @contextmanager

@@ -7,6 +7,7 @@ Linux only: on macOS frameworks do not survive a fork.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib
 import json
 import os
@@ -37,6 +38,8 @@ _READ_AT_IMPORT = (
     "TRANSFORMERS_",
 )
 """Beginnings of the variables that model libraries read when they are imported."""
+_SET_AT_IMPORT = "TRANSFORMERS_NO_ADVISORY_WARNINGS"
+"""A variable that mlx-lm sets, so that it tells nothing of a command that is to have others."""
 _DIGITS = 16
 _SENDING = threading.Lock()
 
@@ -46,6 +49,8 @@ class ForkedProcess:
 
     Args:
         terminal: Descriptor of a terminal that it is to have for its streams; it is closed here.
+        program: Module that runs instead of the command line, in a session of its own and with this process's
+            standard error; its argument is the network namespace that it is in.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class ForkedProcess:
         *,
         writes: bool = False,
         terminal: int | None = None,
+        program: str = "",
     ) -> None:
         self.args = ["greenroom", *arguments]
         self.returncode: int | None = None
@@ -63,12 +69,18 @@ class ForkedProcess:
         self.stderr: IO[str] | None = None
         if terminal is None:
             read_in, write_in = os.pipe() if writes else (os.open(os.devnull, os.O_RDONLY), -1)
-            (read_out, write_out), (read_error, write_error) = os.pipe(), os.pipe()
+            read_out, write_out = os.pipe()
             self.stdin = os.fdopen(write_in, "w", encoding="utf-8") if writes else None
-            self.stdout, self.stderr = (os.fdopen(read, encoding="utf-8") for read in (read_out, read_error))
+            self.stdout = os.fdopen(read_out, encoding="utf-8")
+            if program:
+                write_error = os.dup(2)
+            else:
+                read_error, write_error = os.pipe()
+                self.stderr = os.fdopen(read_error, encoding="utf-8")
         streams = [read_in, write_out, write_error] if terminal is None else [terminal]
         self._reply, replying = socket.socketpair()
         asked = {"arguments": arguments, "environment": dict(environment), "folder": os.getcwd()}
+        asked["program"] = program
         theirs = [*streams, replying.fileno()]
         with _SENDING:
             parent = _parent(_imports(environment) == _imports(_ENVIRONMENT))
@@ -89,7 +101,6 @@ class ForkedProcess:
                 with suppress(BrokenPipeError):
                     stream.close()
         self.wait()
-        self._reply.close()
 
     def wait(self, timeout: float | None = None) -> int:
         """Return its exit status; negative is the number of a signal.
@@ -103,6 +114,7 @@ class ForkedProcess:
                 self.returncode = self._read_number()
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+            self._reply.close()
         return self.returncode
 
     def _read_number(self) -> int:
@@ -155,7 +167,11 @@ def run_forked(
 
 
 def _imports(environment: Mapping[str, str]) -> dict[str, str]:
-    return {name: value for name, value in environment.items() if name.startswith(_READ_AT_IMPORT)}
+    return {
+        name: value
+        for name, value in environment.items()
+        if name.startswith(_READ_AT_IMPORT) and name != _SET_AT_IMPORT
+    }
 
 
 @cache
@@ -184,15 +200,15 @@ def _fork() -> int:
         return os.fork()
 
 
-def _fork_commands(control: socket.socket) -> bool:
-    """Fork a command for each message; return True in a command, with all set up, and False at the end."""
+def _fork_commands(control: socket.socket) -> str:
+    """Fork a command for each message; return its module in a command, with all set up, and "" at the end."""
     while True:
         message, descriptors, *_ = socket.recv_fds(control, 1 << 16, 4)
         with suppress(ChildProcessError):  # their seconds are then this process's
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if not message:
-            return False
+            return ""
         while not message.endswith(b"\n"):
             message += control.recv(1 << 16)
         if _fork() == 0:
@@ -215,15 +231,29 @@ def _fork_commands(control: socket.socket) -> bool:
         os.environ.clear()
         os.environ.update(asked["environment"])
         os.chdir(asked["folder"])
+        if asked["program"]:
+            os.setsid()
+            for namespace in asked["arguments"]:
+                _enter_namespace(namespace)
+            return str(asked["program"])
         sys.argv[:] = [str(COMMAND_LINE), *asked["arguments"]]
         # A supervised server starts its child by these.
         sys.orig_argv[:] = [sys.executable, "-m", "greenroom.http.command_line", *asked["arguments"]]
-        return True
+        return "greenroom.http.command_line"
     for descriptor in streams:
         os.close(descriptor)
     os.write(reply, b"%*d" % (_DIGITS, pid))
     os.write(reply, b"%*d" % (_DIGITS, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
     os._exit(0)
+
+
+def _enter_namespace(name: str) -> None:
+    """Enter a network namespace that `ip netns` has made."""
+    descriptor = os.open(f"/run/netns/{name}", os.O_RDONLY)
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.setns(descriptor, 0):
+        raise OSError(ctypes.get_errno(), f"cannot enter {name}")
+    os.close(descriptor)
 
 
 def _import_commands(*, whole: bool) -> None:
@@ -245,7 +275,8 @@ def _import_commands(*, whole: bool) -> None:
         libraries.prefer_openblas()
         libraries.import_text_libraries()
         libraries.import_encoder_libraries()
-        for module in ("adapters.adapter", "adapters.raw_prompts", "catalog.description", "text.text_engine"):
+        text = ("adapters.adapter", "adapters.raw_prompts", "catalog.description", "text.text_engine")
+        for module in (*text, "ranks.rank"):
             importlib.import_module(f"greenroom.engine.{module}")
         importlib.import_module("greenroom.engine.catalog.encoder_kinds").embedding_modules()
 
@@ -261,12 +292,10 @@ def _end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    from greenroom.http.command_line import main
-
     _import_commands(whole=sys.argv[2] == "whole")
-    if _fork_commands(socket.socket(fileno=int(sys.argv[1]))):
+    if program := _fork_commands(socket.socket(fileno=int(sys.argv[1]))):
         try:
-            main()
+            importlib.import_module(program).main()
         except SystemExit as end:
             if not isinstance(end.code, int | None):
                 raise

@@ -21,7 +21,7 @@ from greenroom.tests.support.engines.text_engines import loaded
 
 @pytest.fixture
 def folder(tiny_model: Callable[..., Path]) -> Path:
-    return tiny_model("qwen3")
+    return tiny_model("qwen3", num_hidden_layers=1)  # its clock is simulated
 
 
 @attrs.define
