@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
+from mlx.utils import tree_flatten
 
 from greenroom.engine.catalog.kind_detection import detect
+from greenroom.engine.loading.load_model import load_text_lazily
 from greenroom.engine.ranks import ranked_engine
-from greenroom.engine.ranks.placement import RankPlace
+from greenroom.engine.ranks.placement import RANK, RankPlace
 from greenroom.engine.ranks.ranked_engine import RankedEngine, load_ranks, open_ranked_engine, start_ranks
 from greenroom.engine.resources.memory_account import Share
 from greenroom.engine.resources.residence import ModelLoad
@@ -20,6 +27,7 @@ from greenroom.schemas.messages.requests import InferenceRequest, JsonSchemaForm
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.text_engines import finished, loaded, opened
+from greenroom.tests.support.servers.forked_commands import ForkedProcess
 
 PROMPT = tuple(range(20, 90))
 GREEDY: dict[str, Any] = {"temperature": 0.0, "max_tokens": 12}
@@ -35,6 +43,37 @@ def be_impatient(patch: pytest.MonkeyPatch, silent: float = _LIMITS["SILENT_SECO
     """Wait for ranks no longer than users do, from now on, and so many seconds for one that is silent."""
     for name, seconds in {**_LIMITS, "SILENT_SECONDS": silent}.items():
         patch.setattr(ranked_engine, name, seconds)
+
+
+def quantized(folder: Path, home: Path) -> Path:
+    """Write a model's weights with four bits each."""
+    from mlx_lm.utils import load_config, quantize_model, save_config
+
+    model, config = quantize_model(load_text_lazily(folder, Settings()), load_config(folder), 32, 4)
+    mx.save_safetensors(str(home / "model.safetensors"), dict(tree_flatten(model.parameters())))
+    save_config(config, home / "config.json")
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json"):
+        shutil.copy(folder / name, home)
+    return home
+
+
+class _Processes:
+    """What ranks are started by, in the place of `subprocess`: as ever, but for those of a plain command."""
+
+    PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
+
+    @staticmethod
+    def Popen(command: Sequence[str], **options: Any) -> Any:
+        plain = RankPlace("", "").command
+        inside = command[3:4] if tuple(command[:3]) == IN_NAMESPACE else ()
+        if sys.platform == "linux" and tuple(command) == (*(IN_NAMESPACE if inside else ()), *inside, *plain):
+            return ForkedProcess(inside, os.environ, writes=True, program=RANK)
+        return subprocess.Popen(command, **options)
+
+
+def fork_ranks(patch: pytest.MonkeyPatch) -> None:
+    """Fork ranks from a process that has imported what they need, which takes most of their time."""
+    patch.setattr(ranked_engine, "subprocess", _Processes)
 
 
 @contextmanager

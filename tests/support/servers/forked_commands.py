@@ -83,7 +83,8 @@ class ForkedProcess:
         asked["program"] = program
         theirs = [*streams, replying.fileno()]
         with _SENDING:
-            parent = _parent(_imports(environment) == _imports(_ENVIRONMENT))
+            # Where all is logged, a library must be imported behind the logger, whose level it then sets.
+            parent = _parent("debug" not in arguments and _imports(environment) == _imports(_ENVIRONMENT))
             socket.send_fds(parent, [json.dumps(asked).encode() + b"\n"], theirs)
             assert parent.recv(1), "the process that forks has ended"
         replying.close()
