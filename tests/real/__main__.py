@@ -186,8 +186,8 @@ def main() -> None:
             if (recipe.always or "--all" in sys.argv) and not (home / name / "config.json").exists():
                 told = f"{recipe.source}; {recipe.licence}; {recipe.megabytes} MB"
                 print(f"{name}: {told} to download", flush=True)
-                make = partial(make_model, recipe, out=home / name, cache=cache)
-                coming[name] = threads.submit(fetch, recipe, cache), make
+                make_it = partial(make_model, recipe, out=home / name, cache=cache)
+                coming[name] = threads.submit(fetch, recipe, cache), make_it
         for name, (told, fetch_other) in others.items():
             if not (home / name).exists():
                 print(f"{name}: {told} to download", flush=True)
