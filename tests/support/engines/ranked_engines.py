@@ -58,7 +58,7 @@ def quantized(folder: Path, home: Path) -> Path:
 
 
 class _Processes:
-    """What ranks are started by, in the place of `subprocess`: as ever, but for those of a plain command."""
+    """Start ranks in the place of `subprocess`: as ever, but for those of a plain command."""
 
     PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
 
