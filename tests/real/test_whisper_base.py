@@ -26,8 +26,9 @@ def test_german_is_heard_and_known_as_german(client: openai.OpenAI) -> None:
     assert {"guten", "tag", "die", "bleibt", "sie", "geschlossen"} <= set(words(heard.text))
 
 
-# The announcement by faster-whisper with the same weights (greedy, without fallback), which translates
-# eSpeak's German to as much nonsense as Greenroom does: synthetic German is beyond these weights.
+# The announcement by faster-whisper with the same weights (greedy, without fallback). It translates eSpeak's
+# German to as much nonsense as Greenroom does, and so does mlx-audio's own `generate` ("we will take the
+# Christmas tree"): synthetic German is beyond these weights.
 HEARD = (
     "tous nos propres ais sont présentement occupés. Votre appel est important pour nous. Merci de bien "
     "vouloir patienter afin de conserver votre priorité d'appel."
