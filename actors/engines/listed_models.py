@@ -179,7 +179,7 @@ class ModelList:
                 with named_failures(folder, model):
                     check_weight_files(folder, checked=False)
             size = load_size(folder, record, settings, draft_folder(settings), checked=False)
-            if settings.hosts:
+            if settings.hosts or settings.parallelism == "tensor":
                 from greenroom.engine.ranks.placement import size_here
 
                 size = size_here(folder, record, settings, size, self._limits()[0] or size.total, model)

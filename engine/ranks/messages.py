@@ -79,17 +79,17 @@ class Reports:
 
     def tell(self, **news: Any) -> None:
         self.advance(**news)
-        self.put("beat", self._status)
+        self.put()
 
     def put(self, *message: Any) -> None:
-        data = frame(message)
+        """Send a message, by default the status, which no older one may follow."""
         with self._lock:
-            self._stream.write(data)
+            self._stream.write(frame(message or ("beat", self._status)))
             self._stream.flush()
 
     def beat_forever(self) -> None:
         while True:
-            self.put("beat", self._status)
+            self.put()
             time.sleep(_BEAT_SECONDS)
 
 

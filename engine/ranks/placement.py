@@ -104,8 +104,7 @@ def plan_placement(
         parts = part_sizes(folder, record, settings)
     except (OSError, ValueError) as error:
         raise ProblemError(load_failed(name, f"{error}.")) from error
-    if (why := why_indivisible(folder, settings, len(hosts))) is not None:
-        raise ProblemError(load_failed(name, why))
+    check_divisible(folder, settings, len(hosts), name)
     count, shared = len(parts.layers), settings.parallelism == "tensor"
     if count < len(hosts):
         raise ProblemError(load_failed(name, f"it has {count} layers, too few for ranks = {len(hosts)}."))
@@ -120,8 +119,9 @@ def plan_placement(
 
 
 def describe(stages: Sequence[Stage]) -> str:
+    shared = "its heads of " if len(stages) > 1 and stages[0].start == 0 else ""
     return "; ".join(
-        f"rank {rank} on {stage.host} needs {stage.nbytes:,} bytes for layers {stage.start} to "
+        f"rank {rank} on {stage.host} needs {stage.nbytes:,} bytes for {shared}layers {stage.start} to "
         f"{stage.end - 1} and may have {stage.limit:,}"
         for rank, stage in enumerate(stages)
     )
@@ -148,6 +148,7 @@ def size_here(
     """
     ranks = settings.of_model(name).ranks or 1
     if ranks == 1 or not settings.hosts:
+        check_divisible(folder, settings, ranks, name)
         return whole
     hosts = place_ranks(ranks, read_hosts(settings.hosts))
     rooms = {host.ssh: host.memory_bytes or (limit if host.is_here else whole.total) for host in hosts}
@@ -171,7 +172,7 @@ def why_indivisible(folder: Path, settings: Settings, ranks: int) -> str | None:
     """Return why ranks cannot divide the heads of a model, as the end of a sentence; None if they can, or if
     the settings do not ask for that. Widths are checked by each rank, before it reads weights.
     """
-    if settings.parallelism != "tensor":
+    if settings.parallelism != "tensor" or ranks == 1:
         return None
     config = read_optional(folder / "config.json")
     config |= text_config(config)
@@ -182,6 +183,11 @@ def why_indivisible(folder: Path, settings: Settings, ranks: int) -> str | None:
         if isinstance(heads := config.get(name), int) and heads % ranks:
             return f"parallelism = 'tensor': {name} = {heads} does not divide by ranks = {ranks}"
     return None
+
+
+def check_divisible(folder: Path, settings: Settings, ranks: int, name: str) -> None:
+    if (why := why_indivisible(folder, settings, ranks)) is not None:
+        raise ProblemError(load_failed(name, why))
 
 
 def _split(parts: PartSizes, limits: Sequence[int]) -> tuple[tuple[int, int], ...]:

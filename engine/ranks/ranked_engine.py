@@ -79,7 +79,9 @@ class RankChild:
         others: list[Message] = []
         for message in self._reader.feed(data):
             match message:
-                case "beat", RankStatus(str(), int(), float(), int() | None, int()) as status:
+                case "beat", RankStatus(str(), int(), float(), int() | None, int() as layers) as status if (
+                    layers > 0 or status.nbytes is None
+                ):
                     self.progressed = self.progressed if status == self.status else now
                     self.status = status
                 case ("refused" | "failed" | "events") as kind, *_ if kind != "events" or self.rank == 0:

@@ -18,6 +18,7 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import Cache
 from greenroom.engine.kv_cache.remote_layers import RemoteCaches, RemoteLayers
 from greenroom.engine.ranks.divided_model import Part
+from greenroom.engine.resources.device_errors import DeviceError
 from greenroom.engine.text.prefix_cache import kv_tensors
 
 _FRAME = 2048  # Bytes of a plan's first message, which most plans fit into
@@ -83,7 +84,10 @@ class Leader:
             self._send("forward", layers, *tokens.shape)
             if part.group is None:
                 link.send(tokens.astype(mx.int32))
-            return part.compute(tokens, own)
+            try:
+                return part.compute(tokens, own)
+            except Exception as error:  # after which no transfer of the others is what this one expects
+                raise DeviceError(f"the pass of rank 0 failed: {error}") from error
 
         model.make_cache = lambda: [RemoteLayers.new(self._remote), *part.new_cache()]
         members = {"__call__": compute, "__module__": kind.__module__}

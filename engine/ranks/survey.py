@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -27,12 +27,13 @@ from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.models.capabilities import CapabilityRecord
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
-from greenroom.schemas.settings.hosts import Host, place_ranks, read_hosts
+from greenroom.schemas.settings.hosts import MAX_HOSTS, Host, place_ranks, read_hosts
 from greenroom.schemas.settings.settings import Settings
 
 log = get_logger()
 T = TypeVar("T")
 A = TypeVar("A")
+_Figure = Annotated[float, msgspec.Meta(gt=0)]
 
 SSH = shlex.split(
     "ssh -T -a -x -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=1 -o ServerAliveCountMax=4 "
@@ -78,7 +79,7 @@ def ask(host: Host, question: Mapping[str, Any], kind: type[T]) -> T:
         raise ValueError(f"host {host.ssh}: {why}")
     try:
         return msgspec.json.decode((done.stdout.splitlines() or [b""])[-1], type=kind)
-    except msgspec.MsgspecError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"host {host.ssh} does not answer as this version does: {error}") from None
 
 
@@ -125,7 +126,7 @@ def examine(host: Host, report: HostReport, folder: Path | None, here: Agreement
     how, ip = "this machine" if host.is_here else "reached by ssh", host.ips[0]
     libraries = ", ".join(f"{name} {report.agreement.get(name)}" for name in LIBRARIES)
     yield host.ssh, f"{how}; {libraries}", False
-    if report.ports:
+    if len(report.ports) == MAX_HOSTS:
         yield host.ssh, f"{ip} is {report.interface} ({report.link})", False
     else:
         yield host.ssh, f"host {host.ssh}: no interface there has the address {ip}", True
@@ -288,7 +289,7 @@ def measure_link(ends: Sequence[Host], addresses: Sequence[str]) -> tuple[float,
 
     def measure(rank: int) -> tuple[float, float]:
         question = {"ask": "measure", "rank": rank, "addresses": addresses}
-        return ask(ends[rank], question, tuple[float, float])
+        return ask(ends[rank], question, tuple[_Figure, _Figure])
 
     try:
         return _at_once(measure, (0, 1))[0]

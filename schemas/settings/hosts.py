@@ -12,7 +12,8 @@ import msgspec
 
 MAX_HOSTS = 16
 _Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.@-]*\Z")]
-_Address = Annotated[str, msgspec.Meta(pattern=r"^\d+\.\d+\.\d+\.\d+\Z")]
+_BYTE = "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_Address = Annotated[str, msgspec.Meta(pattern=rf"^{_BYTE}\.{_BYTE}\.{_BYTE}\.{_BYTE}\Z")]
 _WholePath = Annotated[str, msgspec.Meta(pattern=r"^/[^\x00-\x1f]+\Z")]
 _Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_]\w*=[^\x00-\x1f]*\Z")]
 _EXAMPLE = '{"ssh": "studio.local", "ips": ["10.0.0.2"], "python": "/opt/bin/python", "envs": ["NAME=VALUE"]}'

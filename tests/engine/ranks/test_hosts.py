@@ -67,6 +67,7 @@ MESH = [
         ([*_listed(), {"ssh": "b"}], r"missing required field `ips` - at `\$\[1\]`"),
         (_listed(ssh="-oProxyCommand=x"), r"at `\$\[0\].ssh`; a host is such as {\"ssh\": \"studio.local\""),
         (_listed(ips=["fe80::1"]), r"at .*ips.*such as .*10\.0\.0\.2"),
+        (_listed(ips=["10.0.0.256"]), "at .*ips.*such as"),
         (_listed(ips=[]), "Expected `array` of length >= 1 - at .*ips"),
         (_listed(port=1), "contains unknown field `port`"),
         (_listed(memory_bytes=True), "got `bool` - at .*memory_bytes"),
@@ -189,12 +190,22 @@ def _addresses() -> list[str]:
     return [f"127.0.0.1:{port}" for port in free_ports("127.0.0.1", 2)]
 
 
-def test_a_host_that_says_nothing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("greenroom.engine.ranks.survey._ANSWER_SECONDS", 0.1)
-    (silent := tmp_path / "python").write_text("#!/bin/sh\nexec sleep 600\n")
-    silent.chmod(0o755)
-    with pytest.raises(ValueError, match=r"no link .* host localhost did not answer in time"):
-        measure_link([Host("localhost", ("127.0.0.1",), str(silent))] * 2, _addresses())
+@pytest.mark.parametrize(
+    ("script", "seconds", "said"),
+    [
+        ("exec sleep 600", 0.1, "did not answer in time"),
+        (r"printf '\377'", 60.0, "does not answer as this version does"),
+        ("echo '[0, 0]'", 60.0, "does not answer as this version does"),
+    ],
+)
+def test_a_host_that_says_nothing_is_not_waited_for_and_nonsense_is_told(
+    script: str, seconds: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("greenroom.engine.ranks.survey._ANSWER_SECONDS", seconds)
+    (odd := tmp_path / "python").write_text(f"#!/bin/sh\n{script}\n")
+    odd.chmod(0o755)
+    with pytest.raises(ValueError, match=f"no link .* host localhost {said}"):
+        measure_link([Host("localhost", ("127.0.0.1",), str(odd))] * 2, _addresses())
 
 
 def test_a_link_is_measured_and_its_cost_told() -> None:

@@ -75,6 +75,8 @@ def test_ranks_that_share_heads_have_a_share_of_each_layer(tiny_model: Callable[
     assert second.size.weights == parts.embeddings + sum(layer.weights for layer in parts.layers) // 2
     assert first.size.weights - second.size.weights == parts.head
     assert second.size.cache == sum(layer.cache for layer in parts.layers) // 2
+    with pytest.raises(ProblemError, match="bytes for its heads of layers 0 to 1 and may have 10"):
+        plan_placement(folder, detect(folder), settings, [A, B], {"a": 10, "b": 10}, "x")
 
 
 def test_too_little_memory_is_told_with_numbers(tiny_model: Callable[..., Path]) -> None:

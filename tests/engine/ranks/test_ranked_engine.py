@@ -20,7 +20,7 @@ from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import LoadSize
 from greenroom.engine.loading.read_weights import weight_bytes
 from greenroom.engine.ranks.messages import FrameReader, Message, frame
-from greenroom.engine.ranks.placement import RankPlace, Stage, local_places, plan_placement
+from greenroom.engine.ranks.placement import RankPlace, Stage, local_places, plan_placement, size_here
 from greenroom.engine.ranks.rank import join_variables
 from greenroom.engine.ranks.ranked_engine import (
     RankedEngine,
@@ -33,6 +33,7 @@ from greenroom.engine.ranks.survey import places_on
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.schemas.events.events import TextDelta
+from greenroom.schemas.events.statistics import RankStatus
 from greenroom.schemas.messages.requests import InferenceRequest, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.problems import ProblemError
@@ -122,7 +123,13 @@ def refuse_what_cannot_be_sent(engine: RankedEngine, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "sent", [b"text", frame(("events", [], None)), frame(("odd",)), frame(("beat", "x"))]
+    "sent",
+    [
+        b"text",
+        *map(
+            frame, (("events", [], None), ("odd",), ("beat", "x"), ("beat", RankStatus(nbytes=5, layers=0)))
+        ),
+    ],
 )
 def test_a_rank_that_sends_no_valid_messages_is_lost(
     sent: bytes, tiny_model: Callable[..., Path], tmp_path: Path
@@ -312,10 +319,12 @@ def test_a_setting_that_does_not_work_with_ranks_is_refused_by_name(
 def test_heads_that_ranks_cannot_share_are_refused_by_name(
     kind: str, ranks: int, reason: str, tiny_model: Callable[..., Path]
 ) -> None:
-    folder, tensor = tiny_model(kind), ModelSettings(parallelism="tensor")
+    folder, tensor = tiny_model(kind), ModelSettings(parallelism="tensor", ranks=ranks)
     settings = Settings(model_settings=(("tiny", tensor),)).applied_to("tiny")
     load = ModelLoad(folder, detect(folder), settings)
     with pytest.raises(ProblemError, match=reason):
         open_ranked_engine(load, "tiny", ranks)
     with pytest.raises(ProblemError, match=reason):
         plan_placement(folder, load.record, settings, [THIS_HOST] * ranks, {"localhost": 10**9}, "tiny")
+    with pytest.raises(ProblemError, match=reason):  # as lists and plans tell it
+        size_here(folder, load.record, settings, LoadSize(1), 10**9, "tiny")

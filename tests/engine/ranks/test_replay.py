@@ -23,6 +23,7 @@ from greenroom.engine.ranks.divided_model import (
     trace_chain,
 )
 from greenroom.engine.ranks.replay import Follower, Leader, Link
+from greenroom.engine.resources.device_errors import DeviceError
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.settings.settings import Settings
@@ -120,6 +121,8 @@ def test_parts_compute_the_tokens_of_the_whole(
     hits = [each.engine.prefix_cache.statistics().hits for each in (divided, whole)]  # type: ignore[union-attr]
     assert hits[0] == hits[1] > 0
     assert max(sizes) < 0.7 * weight_bytes(loaded(folder)[0])
+    with pytest.raises(DeviceError, match="the pass of rank 0 failed"):  # which has no caches of its own
+        model(mx.array([[1]]), cache=model.make_cache()[:1])
 
 
 @pytest.mark.parametrize(
