@@ -58,7 +58,8 @@ class ChatReader:
     def _of_chat(self, data: JsonObject) -> Events:
         if "choices" not in data:
             raise wire.BrokenAnswer("a chunk without choices")
-        self._usage = wire.member(data, "usage", dict) or self._usage  # some tell it so far in every chunk
+        if data.get("usage"):  # some tell it so far in every chunk
+            self._usage = wire.member(data, "usage", dict)
         for found in wire.items_of(data, "choices"):
             index = wire.index_of(found.get("index", 0), len(self._choices))
             choice, delta = self._choices[index], wire.member(found, "delta", dict)

@@ -29,11 +29,12 @@ _HEADER = 4_096
 
 def embedding_call(_: InferenceRequest, asked: asks.EmbeddingInput, model: str, remote: Remote) -> wire.Call:
     is_own = remote.api == "greenroom"
-    own = {name: getattr(asked, name) or None for name in ("input_type", "instruction", "truncate")}
+    own: dict[str, Any] = {"input_type": asked.input_type, "instruction": asked.instruction}
+    own["truncate"] = asked.truncate or None
     if not is_own and any(own.values()):
         raise wire.unsupported("`input_type`, `instruction` or `truncate`", remote.api)
     form = {"encoding_format": "base64" if is_own else "float", "dimensions": asked.dimensions}
-    body = wire.given({"model": model, "input": asked.texts, **form, **own})
+    body = wire.given({"model": model, "input": asked.texts, **form, **(own if is_own else {})})
     return wire.Call("/embeddings", body, partial(_read_vectors, len(asked.texts)), most=128 * MEGABYTE)
 
 

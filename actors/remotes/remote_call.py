@@ -189,8 +189,8 @@ def given(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def number_of(value: Any) -> float | None:
-    """Return a number of an answer, cut to what is believed; None for what is none."""
-    is_number = type(value) in (int, float) and value == value
+    """Return a finite number of an answer, cut to what is believed; None for what is none."""
+    is_number = type(value) in (int, float) and value - value == 0
     return float(max(-MAX_COUNT, min(value, MAX_COUNT))) if is_number else None
 
 

@@ -289,6 +289,11 @@ ODD: dict[str, tuple[bytes, ...]] = {
         chunk(reason="stop", usage={**USAGE, "prompt_tokens": MANY, "completion_tokens": -MANY}),
         b"data: [DONE]\n\n",
     ),
+    "no usage": (
+        chunk({"content": "a?b"}, reason="stop"),
+        chunk(choices=[], usage=[]),
+        b"data: [DONE]\n\n",
+    ),
     "log-probabilities that are none": (
         chunk(
             choices=[
@@ -307,7 +312,8 @@ ODD: dict[str, tuple[bytes, ...]] = {
 @pytest.mark.parametrize("name", ODD)
 async def test_odd_values_are_read_as_far_as_they_mean_something(name: str) -> None:
     async with house(Script(ODD[name])) as each:
-        assert told(await events_of(each.system, "far/big"))[1] == "a?b"
+        _, text, end = told(await events_of(each.system, "far/big"))
+        assert (text, type(end)) == ("a?b", Finished)
 
 
 async def test_an_id_may_come_again_while_its_last_answer_is_being_closed() -> None:
@@ -410,6 +416,12 @@ EXPRESSED: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]]
         {"presence_penalty": 0.0, "min_p": None, "temperature": 0.5},
     ),
 }
+
+
+@pytest.mark.parametrize(("api", "sent"), [("greenroom", ""), ("openai", None)])
+def test_an_instruction_that_is_empty_replaces_that_of_a_purpose(api: Any, sent: str | None) -> None:
+    asked = attrs.evolve(chat("far/big"), input=EmbeddingInput(("rain",), instruction=""))
+    assert call_of(asked, "big", Remote("http://far", api)).body.get("instruction") == sent
 
 
 def at(body: Any, path: str) -> Any:
@@ -534,6 +546,11 @@ ENDLESS: dict[str, tuple[str, dict[str, Any], Script]] = {
     "vectors that are over at once": ("openai", {"input": EMBEDDED}, Script((b"data: [DONE]\n\n",))),
     "scores with a usage that is none": ("openai", {"input": SCORED}, whole({**SCORE, "usage": []})),
     "scores with figures that are none": ("openai", {"input": SCORED}, whole({**SCORE, "meta": []})),
+    "scores without an end": (
+        "openai",
+        {"input": SCORED},
+        whole({"results": [{"index": 0, "relevance_score": float("inf")}]}),
+    ),
     "a response with a usage that is none": (
         "responses",
         {},
