@@ -52,6 +52,7 @@ async def rest(generation: Generation) -> list[InferenceEvent]:
     return [event async for event in generation]
 
 
+@pytest.mark.deep
 async def test_a_crash_ends_its_models_streams_and_no_others(settings: Settings) -> None:
     with structlog.testing.capture_logs() as logs:
         async with faulty(settings, Faults(crash={"bad"})) as system:

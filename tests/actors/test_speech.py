@@ -39,6 +39,7 @@ def seconds(events: list[InferenceEvent]) -> float:
     return sum(len(chunk.samples) // 2 for chunk in chunks) / chunks[0].rate
 
 
+@pytest.mark.deep
 async def test_two_at_once_and_one_that_hangs_up(tiny_pocket: Path) -> None:
     settings = Settings(models=(str(tiny_pocket),), shutdown_timeout=60.0)
     heard: dict[str, list[InferenceEvent]] = {}

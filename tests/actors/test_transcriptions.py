@@ -108,6 +108,7 @@ async def test_another_model_has_the_room_between_two_windows_and_who_waits_may_
     assert faults.loads == [tiny_whisper.name, "qwen3"] * 2
 
 
+@pytest.mark.deep
 async def test_a_model_is_unloaded_under_its_recording_and_loaded_again(
     tiny_whisper: Path, short: Path, long: Path
 ) -> None:

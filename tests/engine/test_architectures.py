@@ -17,7 +17,13 @@ from greenroom.engine.text.scheduler.prefill_runner import PrefillRunner
 from greenroom.tests.support.architectures.architecture_fields import NOT_MADE
 from greenroom.tests.support.architectures.architectures import make, make_folder, names
 from greenroom.tests.support.architectures.batching_trials import TOLERANCE, prefilled
-from greenroom.tests.support.engines.schedules import EngineSetup, ScheduledRequest, run_and_check, soak_only
+from greenroom.tests.support.engines.schedules import (
+    EngineSetup,
+    ScheduledRequest,
+    deep_only,
+    run_and_check,
+    soak_only,
+)
 from greenroom.tests.support.engines.text_engines import Driver, expected, loaded
 from greenroom.tests.support.models.tiny_models import make_tokenizer
 
@@ -85,7 +91,7 @@ def test_what_is_left_out_differs_from_itself_by_how_a_prompt_is_cut() -> None:
 
 
 @pytest.mark.filterwarnings(*TRANSFORMERS)
-@pytest.mark.parametrize("name", [*FEW, *soak_only(*OTHERS)])
+@pytest.mark.parametrize("name", [FEW[0], *deep_only(*FEW[1:]), *soak_only(*OTHERS)])
 def test_answers_are_mlx_lms(
     folder_of: Callable[[str], Path], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

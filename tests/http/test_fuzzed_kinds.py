@@ -17,7 +17,7 @@ from greenroom.tests.support.spoiled.spoiled_kinds import MAKERS, right_requests
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=[pytest.mark.deep] * (kind in ("hears", "speaks"))) for kind in MAKERS],
+    [pytest.param(kind, marks=[pytest.mark.deep] * (kind in ("hears", "speaks", "sees"))) for kind in MAKERS],
 )
 async def test_right_requests_are_answered_and_spoiled_ones_cause_no_fault(kind: str, tmp_path: Path) -> None:
     await _fuzz(kind, tmp_path, requests=10, seed=1)

@@ -99,6 +99,7 @@ async def test_what_is_not_spoiled_is_answered(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("requests", [240, pytest.param(10_000, marks=pytest.mark.soak)])
+@pytest.mark.deep
 async def test_every_request_is_answered_and_none_with_a_fault_of_ours(
     settings: Settings, requests: int
 ) -> None:

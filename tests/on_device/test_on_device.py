@@ -50,6 +50,7 @@ def test_a_report_has_the_device_the_versions_and_the_figures_of_each_part(tmp_p
     assert "at most 60 s a row" in report
 
 
+@pytest.mark.deep
 def test_a_part_that_fails_is_told_with_its_reason(tmp_path: Path) -> None:
     plan = Plan(str(tmp_path / "unheard-of"), (), True, ("unheard-of",), 1, ("--unheard-of",))
     assert write_report(plan, tmp_path / "report.md", lambda text: None) == list(plan.parts())

@@ -113,6 +113,7 @@ def test_a_second_interrupt_ends_a_server_with_130(tiny_model: TinyModel) -> Non
         assert server.end() == 130
 
 
+@pytest.mark.deep
 def test_a_server_that_had_to_be_forced_ends_with_75(tiny_model: TinyModel) -> None:
     model = tiny_model("qwen3")
     program = failing("hang", model.name)
@@ -136,6 +137,7 @@ def begun(server: ServerProcess, asked: dict[str, Any]) -> Iterator[None]:
         yield
 
 
+@pytest.mark.deep
 def test_a_server_that_has_lost_its_device_says_so_and_ends_with_70(tiny_model: TinyModel) -> None:
     good, bad = tiny_model("qwen3"), tiny_model("llama")
     # Unpaced, the answer would fill its context or the unread sockets, and the server end early.

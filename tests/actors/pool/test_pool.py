@@ -189,6 +189,7 @@ async def test_a_model_that_is_held_is_never_unloaded_under_its_request(models: 
             assert isinstance((await until(waiter, Finished))[-1], Finished)
 
 
+@pytest.mark.deep
 async def test_a_stream_of_requests_for_one_model_does_not_starve_another(models: tuple[str, ...]) -> None:
     async with open_system(
         Settings(models=models, max_loaded_models=1, max_batch=2, shutdown_timeout=60.0)

@@ -32,6 +32,7 @@ async def states(system: System) -> dict[str, ModelState]:
 
 
 @pytest.mark.parametrize("places", [pytest.param(None, marks=pytest.mark.deep), 1])
+@pytest.mark.deep
 async def test_the_same_models_are_in_memory_afterwards(tiny_model: TinyModel, places: int | None) -> None:
     async with two_models(tiny_model, places) as system:
         for loaded in ("none", "llama", "qwen3"):

@@ -72,6 +72,7 @@ def test_what_a_killed_server_left_unfinished_has_failed_once_the_next_one_start
         assert find(path, "going-on").status == "failed"
 
 
+@pytest.mark.deep
 def test_a_second_server_keeps_in_memory_what_it_stores_until_it_ends(tmp_path: Path) -> None:
     path = tmp_path / "db"
     with store_process(path) as first, store_process(path) as second:

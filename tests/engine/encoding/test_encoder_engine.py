@@ -69,6 +69,7 @@ def test_a_cancelled_request_ends_at_the_next_step_with_what_it_used(embedder: E
     assert not embedder.engine.has_work
 
 
+@pytest.mark.deep
 def test_requests_go_on_in_the_next_engine_where_this_one_has_left_them(
     embedder: Embedder, tiny_encoder: TinyEncoder
 ) -> None:

@@ -60,6 +60,7 @@ def named(request_id: str, query: str) -> InferenceRequest:
     return InferenceRequest(request_id, request.key, request.input, client=request_id)
 
 
+@pytest.mark.deep
 def test_a_query_is_computed_once_and_scores_are_those_of_documents_alone(
     model: Reranker, advanced: list[int]
 ) -> None:

@@ -174,6 +174,7 @@ def test_steps_grow_as_llguidance_works(grown: Callable[[int], Any], most: float
     assert steps(grown(200)) <= most * steps(grown(100))
 
 
+@pytest.mark.deep
 def test_the_schemas_of_all_tools_share_one_budget(grammars: Grammars) -> None:
     wide = {"type": "object", "properties": {f"p{i}": NULL for i in range(400)}}
 

@@ -31,6 +31,7 @@ LARGE, TOO_LARGE = numbers(500), numbers(501)
     ids=["one too large", "together too large", "alternatives too large"],
 )
 @pytest.mark.parametrize("choice", [REQUIRED, AUTO])
+@pytest.mark.deep
 def test_tools_that_are_not_strict_and_too_large_take_any_object(
     grammars: Grammars, parameters: list[dict[str, Any]], choice: ToolChoice
 ) -> None:

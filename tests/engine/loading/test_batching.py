@@ -107,6 +107,7 @@ def test_a_row_alone_is_apart_from_the_same_row_three_times() -> None:
 
 
 @pytest.mark.parametrize("row_limit", [32, *soak_only(*(limit for limit in range(8, 65) if limit != 32))])
+@pytest.mark.deep
 def test_a_deep_model_is_not_refused(row_limit: int) -> None:
     model = in_4_bits(make("llama", num_hidden_layers=DEEP))
     assert proved(model, row_limit).batching == Batching()

@@ -27,7 +27,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE), before == os.environ)
 
 
 # mlx-lm's own 2,048 of 4,096 would fail below that, and cut what is above it.
-@pytest.mark.parametrize(("soft", "hard"), [(256, 1024), (4096, 4096)])
+@pytest.mark.parametrize(("soft", "hard"), [pytest.param(256, 1024, marks=pytest.mark.deep), (4096, 4096)])
 def test_the_limit_of_open_files_and_the_environment_stay_as_they_were(soft: int, hard: int) -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most != resource.RLIM_INFINITY and most < hard:

@@ -109,6 +109,7 @@ def test_no_request_ends_with_other_vectors(
 
 
 @pytest.mark.parametrize("late", LATE)
+@pytest.mark.deep
 def test_no_request_ends_with_other_scores(
     tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:
@@ -231,6 +232,7 @@ def memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Memory:
 
 
 @pytest.mark.parametrize("late", [0, *deep_only(NEVER), *soak_only(1, 2, 3)])
+@pytest.mark.deep
 def test_nothing_is_remembered_of_a_proof_in_which_the_device_has_failed(
     tiny_model: TinyModel,
     monkeypatch: pytest.MonkeyPatch,

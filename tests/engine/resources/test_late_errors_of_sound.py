@@ -83,6 +83,7 @@ def test_no_text_is_spoken_to_its_end_otherwise(
 
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("spoiled", SPOILED)
+@pytest.mark.deep
 def test_no_recording_is_written_down_to_its_end_otherwise(
     tiny_whisper: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int, spoiled: int
 ) -> None:

@@ -151,6 +151,7 @@ def test_a_sequence_that_does_not_fit_alone_ends_with_length(tiny_model: TinyMod
     assert driver.tokens[1] == expected(folder, words(2), 20)
 
 
+@pytest.mark.deep
 def test_rows_that_were_preempted_are_removed_though_no_larger_layer_would_fit(tiny_model: TinyModel) -> None:
     """Two rows of 512 tokens leave enough memory for a copy of a layer, but not of a grown one."""
     driver, account = tight(tiny_model("qwen3"), 2.6)

@@ -351,7 +351,7 @@ def test_infinite_logits_are_never_sampled() -> None:
         assert counts[:20].sum() + counts[22:].sum() == 0
 
 
-@pytest.mark.parametrize("top_k", [64, 65, 200, 1025])
+@pytest.mark.parametrize("top_k", [64, 65, 200, pytest.param(1025, marks=pytest.mark.deep)])
 def test_any_top_k_has_candidates_enough(top_k: int) -> None:
     logits = list(np.random.default_rng(3).normal(size=2000))
     settings = {"temperature": 1.3, "top_k": top_k, "top_p": 0.9, "min_p": 0.02}

@@ -156,6 +156,7 @@ def test_a_draft_models_cache_is_in_the_account(
     assert driver.tokens[0] == expected(folder, PROMPT, 70)
 
 
+@pytest.mark.deep
 def test_drafting_stops_for_another_sequence(tiny_model: TinyModel) -> None:
     folder = tiny_model("qwen3", **DEEPER)
     row_bytes = CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 128)

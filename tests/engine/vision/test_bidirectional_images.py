@@ -37,6 +37,7 @@ def test_images_are_computed_as_the_library_does(folder: Path) -> None:
     assert driver.tokens == [expected(folder, TWO, 20)]
 
 
+@pytest.mark.deep
 def test_a_slice_cuts_no_image(folder: Path) -> None:
     driver = VisionDriver(folder, options={"prefill_policy": PrefillPolicy(min_chunk=5, max_chunk=5)})
     driver.submit(TWO, 20)
@@ -44,6 +45,7 @@ def test_a_slice_cuts_no_image(folder: Path) -> None:
     assert driver.tokens == [expected(folder, TWO, 20)]
 
 
+@pytest.mark.deep
 def test_an_image_of_a_later_turn_is_seen_behind_what_is_cached(folder: Path) -> None:
     driver = VisionDriver(folder, options={"prefix_cache": PrefixCache(1 << 28)})
     first: Parts = [*TWO[:2], " and then?"]

@@ -52,6 +52,7 @@ KINDS = ("qwen2_vl", *deep_only("qwen3_vl", "gemma3"))
 
 @pytest.mark.parametrize("kv_bits", [None, 8])
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.deep
 def test_sampled_answers_are_those_of_solo_runs(
     tiny_vision_model: TinyVisionModel, kind: str, kv_bits: int | None
 ) -> None:

@@ -45,7 +45,11 @@ def test_what_stands_around_a_marker_is_replaced_with_it(tmp_path: Path) -> None
     ("name", "words"),
     [
         ("llava", "its processor fails with an image (TypeError: ImagesKwargs.__init__() got an unexpected"),
-        ("dots_ocr", "its image processor is unusable: size must have one of the following set of keys"),
+        pytest.param(
+            "dots_ocr",
+            "its image processor is unusable: size must have one of the following set of keys",
+            marks=pytest.mark.deep,
+        ),
     ],
 )
 def test_what_a_processor_raises_is_said_in_its_own_words(name: str, words: str, tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ def test_every_line_gets_its_vector(tiny_encoder: TinyEncoder) -> None:
     np.testing.assert_allclose([entry["embedding"] for entry in entries], expected, atol=1e-5)
 
 
+@pytest.mark.deep
 def test_what_cannot_be_embedded_is_one_line(tiny_encoder: TinyEncoder, shared: Shared) -> None:
     folder = str(tiny_encoder("bert"))
     url = ("--url", shared(Settings(models=(folder,))).server.address)

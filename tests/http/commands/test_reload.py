@@ -35,6 +35,7 @@ def reload(server: ServerProcess) -> subprocess.CompletedProcess[str]:
     return run_greenroom("reload", "--url", server.address)
 
 
+@pytest.mark.deep
 def test_changed_settings_come_into_force_and_others_are_named(tiny_model: TinyModel, tmp_path: Path) -> None:
     model, file = tiny_model("qwen3"), tmp_path / "settings.toml"
     file.write_text("")

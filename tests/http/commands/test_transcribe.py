@@ -33,6 +33,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("alone", [False, pytest.param(True, marks=pytest.mark.deep)])
+@pytest.mark.deep
 def test_a_transcript_goes_to_standard_output_or_into_a_file(
     tiny_whisper: Path, recording: Path, url: tuple[str, ...], alone: bool
 ) -> None:

@@ -190,6 +190,7 @@ async def test_bodies_with_files_may_be_larger_than_others(tmp_path: Path) -> No
                 assert (await client.receive_response()).status == 413
 
 
+@pytest.mark.deep
 async def test_fifty_megabytes_of_files_fit_into_a_body(tmp_path: Path) -> None:
     image = "data:image/png;base64," + "AAAA" * (MAX_TOTAL_BYTES // 3 // 3)
     content = [{"type": "image_url", "image_url": {"url": image}}] * 3

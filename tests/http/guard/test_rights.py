@@ -239,6 +239,7 @@ async def test_an_empty_prompt_unloads_no_model_that_another_key_uses(locked: Lo
     assert (allowed.status, allowed.json()["done_reason"]) == (200, "unload")
 
 
+@pytest.mark.deep
 async def test_answers_that_make_way_for_another_key_are_the_same_as_alone(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ async def texts(served: Served, **fields: Any) -> set[str]:
     return {(await complete(served, seed=seed, **fields))["choices"][0]["text"] for seed in (1, 2, 3)}
 
 
+@pytest.mark.deep
 async def test_a_sampling_setting_holds_until_a_request_says_otherwise(settings: Settings) -> None:
     async with serving(settings) as served:
         greedy = await texts(served, temperature=0)

@@ -116,6 +116,7 @@ async def test_a_stream_brings_segments_while_the_rest_is_heard(served: Served, 
     assert events[-1].usage.seconds == pytest.approx(37, abs=0.2)
 
 
+@pytest.mark.deep
 async def test_a_translation_is_english(served: Served, recording: Path) -> None:
     def translate(client: openai.OpenAI) -> tuple[Any, Any]:
         create = client.audio.translations.create

@@ -29,7 +29,7 @@ SCORE: dict[str, Any] = {"text_1": "who", "text_2": ["the man", "🦊"], "trunca
 BODIES = (("/v1/rerank", RERANK), ("/v2/rerank", RERANK), ("/v1/score", SCORE))
 
 
-@pytest.mark.parametrize("kind", ["bert-rerank", "qwen3-rerank"])
+@pytest.mark.parametrize("kind", ["bert-rerank", pytest.param("qwen3-rerank", marks=pytest.mark.deep)])
 @pytest.mark.parametrize("requests", [120, pytest.param(5_000, marks=pytest.mark.soak)])
 async def test_every_request_is_answered(tiny_encoder: Callable[..., Path], kind: str, requests: int) -> None:
     source = Random(requests)

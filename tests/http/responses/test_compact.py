@@ -44,6 +44,7 @@ def item_of(answer: CompactedResponse) -> Any:
     return item.model_dump(exclude_none=True)
 
 
+@pytest.mark.deep
 async def test_a_conversation_becomes_one_sealed_item(settings: Settings) -> None:
     async with serving(settings) as served:
         answer = await compacted(served, input=[RULES, *FIRST, *SECOND])

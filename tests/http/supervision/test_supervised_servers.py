@@ -169,6 +169,7 @@ def supervised(tmp_path: Path, *arguments: str, silence: float = PATIENCE) -> It
         yield Supervised(server, orders)
 
 
+@pytest.mark.deep
 def test_an_aborted_server_is_replaced_without_its_model_and_the_next_drains(
     tiny_model: TinyModel, tmp_path: Path
 ) -> None:

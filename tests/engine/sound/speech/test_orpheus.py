@@ -25,6 +25,7 @@ def orpheus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_orpheus(tmp_path_factory.mktemp("orpheus") / "model")
 
 
+@pytest.mark.deep
 def test_the_codec_that_is_missing_is_named_then_found_and_it_speaks_as_the_library_does(
     orpheus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

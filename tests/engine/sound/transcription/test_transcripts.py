@@ -83,6 +83,7 @@ def test_a_long_recording_without_pauses_reads_as_mlx_audio_has_it(tmp_path: Pat
     assert len({each.seek for each in ours.segments}) > 2
 
 
+@pytest.mark.deep
 def test_words_are_those_that_mlx_audio_tells_apart(
     english: Transcriber, english_folder: Path, recording: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_words_are_those_that_mlx_audio_tells_apart(
     assert times == sorted(times)
 
 
+@pytest.mark.deep
 def test_a_recording_with_silences_has_segments_where_something_is_said(
     english: Transcriber, tmp_path: Path
 ) -> None:
@@ -110,6 +112,7 @@ def test_a_recording_with_silences_has_segments_where_something_is_said(
     assert transcript.end.usage.heard == pytest.approx(len(sound) / 16_000)
 
 
+@pytest.mark.deep
 def test_a_window_with_hardly_any_text_is_decoded_again_without_the_text_before(
     english: Transcriber, tmp_path: Path
 ) -> None:

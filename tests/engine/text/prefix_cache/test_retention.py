@@ -65,6 +65,7 @@ def session_bytes(folder: Path, turns: int) -> int:
 
 @pytest.mark.parametrize("kind", [*deep_only("qwen3"), "lfm2"])
 @pytest.mark.parametrize("turns", [1, *deep_only(3)])
+@pytest.mark.deep
 def test_side_requests_leave_the_session_in_a_cache_of_little_more(
     tiny_model: TinyModel, kind: str, turns: int
 ) -> None:
