@@ -83,8 +83,6 @@ soak: $(VENV)/developing-$(ACCELERATOR)
 # The pages in Chromium (Debian: chromium, chromium-driver), and axe-core of npm: PICTURES=1 takes the pictures of notes/pages anew.
 browser: export AXE = $(abspath $(VENV)/axe/node_modules/axe-core/axe.min.js)
 browser: export PICTURES := $(PICTURES)
-# Pages are waited for as often as they compute.
-browser: JOBS := 3
 browser: $(VENV)/developing-$(ACCELERATOR)
 	@command -v npm >/dev/null && npm install --silent --no-audit --no-fund --prefix $(VENV)/axe axe-core@4.14.1 || echo "No npm: axe-core is left out."
 	$(BIN)/pytest -m browser $(if $(ARGS),$(ARGS),--numprocesses=$(JOBS) --dist=loadfile --ignore=$(SPEED)) tests/browser

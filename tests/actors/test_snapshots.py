@@ -136,6 +136,7 @@ async def test_an_engine_of_each_kind_tells_its_figures(
     assert (snapshot.usage.spoken > 0) is (kind == "speaks")
 
 
+@pytest.mark.deep
 async def test_a_long_answer_is_seen_while_it_is_written(settings: Settings) -> None:
     async with open_system(settings) as system:
         with generate(system.pool, "qwen3", max_tokens=20_000, n=2, seed=1) as running:

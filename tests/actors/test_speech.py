@@ -64,6 +64,7 @@ async def test_two_at_once_and_one_that_hangs_up(tiny_pocket: Path) -> None:
     assert seconds(heard["a"]) == seconds(heard["b"]) == pytest.approx(6.96)
 
 
+@pytest.mark.deep
 async def test_a_short_text_needs_no_slot_beside_long_ones(tiny_pocket: Path) -> None:
     settings = Settings(models=(str(tiny_pocket),), max_batch=1, max_queue=3, shutdown_timeout=60.0)
     ended: list[str] = []

@@ -232,6 +232,7 @@ async def second_turn(system: System, texts: str) -> tuple[Finished, Finished]:
 
 @pytest.mark.parametrize("on_disk", [pytest.param(False, marks=pytest.mark.deep), True])
 @pytest.mark.parametrize("words", [150, pytest.param(1_000, marks=pytest.mark.soak)])
+@pytest.mark.deep
 async def test_a_long_chat_is_not_computed_again_after_another_model_had_the_memory(
     tiny_model: Callable[..., Path], tmp_path: Path, words: int, on_disk: bool
 ) -> None:

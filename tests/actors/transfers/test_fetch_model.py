@@ -372,6 +372,7 @@ def in_a_mount_of_its_own(command: list[str]) -> list[str]:
     return own
 
 
+@pytest.mark.deep
 async def test_a_file_system_that_another_program_fills_meanwhile_keeps_what_has_arrived(
     tmp_path: Path, hub: Hub
 ) -> None:

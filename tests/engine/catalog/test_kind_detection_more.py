@@ -292,6 +292,7 @@ def test_real_folders_of_models_that_speak_or_hear_are_known(tiny_pocket: Path, 
     assert detect(tiny_whisper).inputs == ("audio",)
 
 
+@pytest.mark.deep
 def test_kinds_are_told_on_many_threads_at_once() -> None:
     look = partial(library_constant.__wrapped__, "mlx_lm", "utils.py", "MODEL_REMAPPING")
     with ThreadPoolExecutor(8) as threads:

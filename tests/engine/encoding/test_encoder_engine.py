@@ -27,6 +27,7 @@ def embedder(tiny_encoder: TinyEncoder) -> Embedder:
     return open_embedder(tiny_encoder("bert"))
 
 
+@pytest.mark.deep
 def test_requests_side_by_side_get_the_vectors_that_they_get_alone(embedder: Embedder) -> None:
     asked = {f"{at}": random_texts(8, seed=at) for at in range(12)}
     for request_id, texts in asked.items():
@@ -160,6 +161,7 @@ def test_a_pass_waits_until_another_model_gives_memory_back(embedder: Embedder) 
     assert len(vectors(embedder.run()["r"])) == 1
 
 
+@pytest.mark.deep
 def test_what_mlx_keeps_for_reuse_stays_bounded(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     mx.clear_cache()
     embedder.embed(random_texts(80))

@@ -246,6 +246,7 @@ def test_a_decoders_files_may_name_its_answers(tiny_encoder: Callable[..., Path]
     assert np.allclose(np.add(scores, Reranker(folder).scores(score())), 1.0, atol=1e-6)
 
 
+@pytest.mark.deep
 def test_requests_end_apart_and_a_cancelled_one_computes_no_further(reranker: MakeReranker) -> None:
     model = reranker("bert-rerank")
     big = score(documents=DOCUMENTS * 200)

@@ -54,6 +54,7 @@ def test_vectors_are_the_librarys(tiny_encoder: TinyEncoder, kind: str) -> None:
     np.testing.assert_allclose(embedder.embed(texts), np.stack(expected), atol=1e-5)
 
 
+@pytest.mark.deep
 def test_tokens_are_those_of_the_models_tokenizer(tiny_encoder: TinyEncoder) -> None:
     from transformers import AutoTokenizer
 

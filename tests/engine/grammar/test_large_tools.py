@@ -46,6 +46,7 @@ def test_tools_that_are_not_strict_and_too_large_take_any_object(
     assert accepted_prefix(matcher, weather) < len(weather)
 
 
+@pytest.mark.deep
 def test_strict_tools_that_are_too_large_are_refused(grammars: Grammars) -> None:
     for tools in (
         (Tool("big", parameters=TOO_LARGE, strict=True),),

@@ -148,6 +148,7 @@ def test_an_answer_is_the_same_with_slow_masks(tiny_model: TinyModel, fields: di
     assert {event.reason for event in ends[2]} == {"length"}
 
 
+@pytest.mark.deep
 def test_answers_under_one_slow_grammar_do_not_wait_for_each_others_lexer(tiny_model: TinyModel) -> None:
     folder, driver = tiny_model("qwen3"), Driver(tiny_model("qwen3"))
     first = held(folder)
@@ -209,6 +210,7 @@ def test_speculation_and_a_slow_grammar(tiny_model: TinyModel) -> None:
     assert driver.tokens[1] == expected(folder, PROMPT, 40)
 
 
+@pytest.mark.deep
 def test_an_ambiguous_grammar_fails_by_its_limits_and_alone(tiny_model: TinyModel) -> None:
     folder, driver = tiny_model("qwen3"), Driver(tiny_model("qwen3"))
     ids = [submit(driver, None, 200), submit(driver, held(folder, AMBIGUOUS), 2_000)]

@@ -82,6 +82,7 @@ def write(folder: Path, schemas: Sequence[Any]) -> tuple[int, int]:
     return ended, cut
 
 
+@pytest.mark.deep
 def test_a_schema_that_only_endless_values_satisfy_ends_at_max_tokens(tiny_model: TinyModel) -> None:
     folder, schema = tiny_model("qwen3"), {"type": "array", "minItems": 1, "items": {"$ref": "#"}}
     driver = Driver(folder)

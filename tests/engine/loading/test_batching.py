@@ -124,6 +124,7 @@ def test_what_is_right_is_not_refused(sound: tuple[str, int]) -> None:
 @pytest.mark.parametrize(
     "kind", ["qwen3_vl", *soak_only(*(kind for kind in VISION_KINDS if kind != "qwen3_vl"))]
 )
+@pytest.mark.deep
 def test_a_model_that_sees_is_not_refused(tiny_vision_model: Callable[..., Path], kind: str) -> None:
     model = load_vision_lazily(tiny_vision_model(kind), Settings())
     in_4_bits(model.model)

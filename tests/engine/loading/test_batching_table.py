@@ -27,6 +27,7 @@ def imported_files(path: Path) -> set[str]:
     return {name for name in found if (path.parent / f"{name}.py").exists()}
 
 
+@pytest.mark.deep
 def test_everything_that_any_architecture_imports_is_among_its_sources() -> None:
     for name in names():
         sources = sources_of(name)

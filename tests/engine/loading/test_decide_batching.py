@@ -119,6 +119,7 @@ def test_a_proof_holds_for_the_device_that_it_was_made_on(
     assert len(json.loads(file.read_text())) == len(devices)
 
 
+@pytest.mark.deep
 def test_what_an_earlier_release_found_wrong_is_tried_again(
     tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: Path
 ) -> None:

@@ -65,6 +65,7 @@ def test_a_decoder_has_limits_of_each_kind(tmp_path: Path) -> None:
     assert (status, json.loads(output)) == (0, [[7, 7], [40, 40], [0, 0]])
 
 
+@pytest.mark.deep
 def test_a_decoder_takes_no_more_time_of_processors_than_it_may(tmp_path: Path) -> None:
     status, _, _ = run(tmp_path, "while True: pass", DecodingLimits(seconds=1))
     assert status in (-signal.SIGXCPU, -signal.SIGKILL)

@@ -113,6 +113,7 @@ def test_a_large_image_that_is_broken_is_refused_by_name() -> None:
     assert "PNG file that cannot be decoded" in refused.value.problem.detail
 
 
+@pytest.mark.deep
 def test_a_large_webp_of_few_bytes_is_decoded_by_a_process(processes: list[subprocess.Popen[bytes]]) -> None:
     data = pictures.large_webp()
     assert len(data) < 50

@@ -94,6 +94,7 @@ def check(
 
 
 @pytest.mark.parametrize("late", LATE)
+@pytest.mark.deep
 def test_no_request_ends_with_other_vectors(
     tiny_encoder: TinyEncoder, monkeypatch: pytest.MonkeyPatch, late: int
 ) -> None:

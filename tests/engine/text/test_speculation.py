@@ -201,6 +201,7 @@ def test_a_draft_model_that_is_not_here_is_no_404(tiny_model: TinyModel) -> None
     assert (refused.value.problem.status, refused.value.problem.code) == (503, "load_failed")
 
 
+@pytest.mark.deep
 async def test_usage_over_http_says_what_was_drafted(tiny_model: TinyModel) -> None:
     large = tiny_model("qwen3", **DEEPER, hidden_size=128)  # so that drafts of the other pay
     folder, draft = str(large), str(tiny_model("llama", **SMALL))

@@ -206,6 +206,7 @@ def test_a_conversation_goes_on_from_what_an_answer_left(tiny_model: TinyModel) 
 
 
 @pytest.mark.parametrize("at", [22, *rarely(20, 21, 23, 24, 25)])
+@pytest.mark.deep
 def test_a_newcomer_ends_speculation_at_once(tiny_model: TinyModel, at: int) -> None:
     folder = tiny_model("qwen3")
     driver = Driver(folder, speculation=lookup())

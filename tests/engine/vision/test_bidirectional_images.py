@@ -30,6 +30,7 @@ def folder(tiny_vision_model: TinyVisionModel, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_images_are_computed_as_the_library_does(folder: Path) -> None:
     driver = VisionDriver(folder)
     driver.submit(TWO, 20)

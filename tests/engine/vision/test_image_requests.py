@@ -178,6 +178,7 @@ def test_log_probabilities_come_with_answers_about_images(tiny_vision_model: Tin
 
 
 @pytest.mark.parametrize("kind", [*deep_only("qwen2_vl"), "gemma3"])
+@pytest.mark.deep
 def test_a_conversation_about_an_image_goes_on_after_a_restart(
     tiny_vision_model: TinyVisionModel, tmp_path: Path, kind: str
 ) -> None:

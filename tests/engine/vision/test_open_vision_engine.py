@@ -157,6 +157,7 @@ def test_a_model_that_would_answer_wrong_is_refused_at_load(name: str, tmp_path:
     assert account.statistics().weights == 0
 
 
+@pytest.mark.deep
 def test_a_model_that_keeps_what_it_sees_on_itself_is_refused(tmp_path: Path) -> None:
     import_vision_libraries()
     folder = make_vision_folder("hunyuan_vl", tmp_path / "hunyuan_vl")

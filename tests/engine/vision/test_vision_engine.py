@@ -37,6 +37,7 @@ TEXT: Parts = ["Just text for a change, and nothing else to be seen"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.deep
 def test_rows_with_and_without_images_share_a_batch(tiny_vision_model: TinyVisionModel, kind: str) -> None:
     folder = tiny_vision_model(kind)
     driver = VisionDriver(folder, options={"prefix_cache": PrefixCache(1 << 28)})
@@ -98,6 +99,7 @@ def test_a_prompt_that_ends_in_an_image_is_refused(tiny_vision_model: TinyVision
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.deep
 def test_a_second_turn_computes_only_what_is_new(tiny_vision_model: TinyVisionModel, kind: str) -> None:
     folder = tiny_vision_model(kind)
     driver = VisionDriver(folder, options={"prefix_cache": PrefixCache(1 << 28)})

@@ -174,6 +174,7 @@ async def test_bodies_that_would_be_too_much_together_are_refused_until_others_a
             await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.deep
 async def test_bodies_with_files_may_be_larger_than_others(tmp_path: Path) -> None:
     with_files = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/tokenize")
     plain = ("/v1/completions", "/detokenize", "/api/show")

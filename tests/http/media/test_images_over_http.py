@@ -149,6 +149,7 @@ async def test_a_stored_chat_keeps_its_images(settings: Settings) -> None:
         assert found.json()["choices"][0]["message"]["content"].endswith(TABLE)
 
 
+@pytest.mark.deep
 async def test_a_compacted_conversation_goes_on_without_its_images(settings: Settings) -> None:
     settings = attrs.evolve(settings, images_ids="on", db=":memory:", temperature=None, max_context=1024)
     items = [{"type": "input_text", "text": "a"}, {"type": "input_image", "image_url": URL}]

@@ -86,6 +86,7 @@ async def test_a_voice_of_openai_is_the_models_own_choice(served: Served) -> Non
     await ask(served, speak_as_nobody)
 
 
+@pytest.mark.deep
 async def test_streamed_speech_has_no_length_in_advance_and_is_whole(served: Served) -> None:
     def listen(client: openai.OpenAI) -> tuple[str | None, bytes]:
         streaming = client.audio.speech.with_streaming_response
@@ -119,6 +120,7 @@ async def test_whoever_hangs_up_at_the_first_byte_has_had_less_than_a_quarter_sp
     assert 0 < ended["spoken_seconds"] < LONG_SECONDS / 4
 
 
+@pytest.mark.deep
 async def test_events_carry_the_file_and_the_usage(served: Served) -> None:
     answer = await fetch(
         served.server,
@@ -212,6 +214,7 @@ class _Broken(Engines):
         return engine
 
 
+@pytest.mark.deep
 async def test_what_fails_midway_cuts_the_file_or_is_an_event(tiny_pocket: Path) -> None:
     settings = Settings(models=(str(tiny_pocket),), shutdown_timeout=60.0)
     async with serving(settings, engines=_Broken(settings)) as served:

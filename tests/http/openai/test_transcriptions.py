@@ -102,6 +102,7 @@ async def test_every_format_of_a_transcript(served: Served, recording: Path) -> 
     assert len(answers["both"].words) == 10
 
 
+@pytest.mark.deep
 async def test_a_stream_brings_segments_while_the_rest_is_heard(served: Served, recording: Path) -> None:
     def transcribe(client: openai.OpenAI) -> list[Any]:
         return list(client.audio.transcriptions.create(model="default", file=recording, stream=True))
@@ -173,6 +174,7 @@ async def test_what_is_no_recording_is_refused(served: Served) -> None:
     assert without.status_code == 415  # without a file, the client uses another content type
 
 
+@pytest.mark.deep
 async def test_fields_are_taken_before_and_behind_the_file(served: Served, spoken: bytes) -> None:
     body = b"".join(
         [
@@ -207,6 +209,7 @@ async def test_requests_side_by_side_get_their_own_answers(served: Served, recor
     assert texts == [f"{TEXT} {TEXT}", f"{ENGLISH} {ENGLISH}"] * 2
 
 
+@pytest.mark.deep
 async def test_a_client_that_leaves_ends_its_recording_and_its_file(
     tiny_whisper: Path, spoken: bytes
 ) -> None:

@@ -96,6 +96,7 @@ async def test_a_model_is_loaded_and_unloaded(served: Served) -> None:
     assert (await post(served, "unload", {"model": "qwen3", "mode": "now"}))["freed_bytes"] == 0
 
 
+@pytest.mark.deep
 async def test_the_rows_of_a_running_batch_are_shown_and_now_fails_them(served: Served) -> None:
     async with endless_chat(served, "qwen3") as (client, ident):
 

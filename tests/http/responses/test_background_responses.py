@@ -78,6 +78,7 @@ async def test_an_accepted_response_echoes_the_defaults_of_a_profile(settings: S
         assert (created.temperature, created.top_p) == (0.25, 0.5)
 
 
+@pytest.mark.deep
 async def test_a_stream_is_resumed_behind_any_event_now_later_and_after_a_restart(
     settings: Settings, tmp_path: Path
 ) -> None:

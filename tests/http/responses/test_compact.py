@@ -105,6 +105,7 @@ async def test_more_than_the_context_is_compacted(settings: Settings) -> None:
         assert error.value.code == "context_length_exceeded"
 
 
+@pytest.mark.deep
 async def test_a_compaction_that_was_changed_is_refused_by_name(settings: Settings) -> None:
     async with serving(settings) as served:
         item = item_of(await compacted(served, input=FIRST))

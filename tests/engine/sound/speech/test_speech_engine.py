@@ -180,6 +180,7 @@ def test_speed_is_a_matter_of_tempo_for_models_that_have_one(engine: SpeechEngin
         assert finish_of(events, "req_1").usage.spoken == len(samples_of(events)) / SAMPLE_RATE
 
 
+@pytest.mark.deep
 def test_a_recording_is_imitated(tmp_path: Path) -> None:
     folder = make_tiny_pocket(tmp_path / "clone", clones=True)
     recording = tmp_path / "recording.wav"

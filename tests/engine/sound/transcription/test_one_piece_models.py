@@ -54,6 +54,7 @@ def moonshine(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.deep
 def test_each_window_reads_as_mlx_audio_has_it(moonshine: Path, tmp_path: Path) -> None:
     spoken = noise(1.5)
     sound = np.concatenate([spoken, silence(30), spoken])

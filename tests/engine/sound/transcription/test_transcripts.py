@@ -55,6 +55,7 @@ def fields(segment: Any) -> tuple[Any, ...]:
     ("task", "prompt"),
     [("transcribe", ""), pytest.param("translate", "tiny names", marks=pytest.mark.deep)],
 )
+@pytest.mark.deep
 def test_a_short_recording_reads_as_mlx_audio_has_it(
     multilingual: Transcriber, tiny_whisper: Path, recording: Path, task: str, prompt: str
 ) -> None:
@@ -135,6 +136,7 @@ def test_nothing_is_made_up_about_silence(english: Transcriber, tmp_path: Path) 
     assert transcript.end.usage.heard == pytest.approx(900)
 
 
+@pytest.mark.deep
 def test_language_is_detected_unless_it_is_told(multilingual: Transcriber, recording: Path) -> None:
     for asked, found in ((None, "de"), ("fr", "fr"), ("French", "fr"), ("pt-BR", "pt")):
         transcript = multilingual.transcribe(recording, language=asked)
@@ -142,6 +144,7 @@ def test_language_is_detected_unless_it_is_told(multilingual: Transcriber, recor
         assert transcript.recording.language == found
 
 
+@pytest.mark.deep
 def test_a_recording_in_which_nothing_is_heard_has_no_language(tmp_path: Path, recording: Path) -> None:
     silent = ("<|0.00|>", "<|endoftext|>")
     folder = make_tiny_whisper(tmp_path / "silent", multilingual=True, script=silent, language="nn")

@@ -47,6 +47,7 @@ def test_a_short_recording_is_not_held_up_by_a_long_one(
         assert sum(isinstance(event, Segment) for event in english.events[request]) == windows
 
 
+@pytest.mark.deep
 def test_recordings_take_turns_within_a_window(
     english: Transcriber, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def test_many_of_one_client_do_not_hold_up_another(english: Transcriber, short: 
     english.run()
 
 
+@pytest.mark.deep
 def test_a_cancelled_recording_ends_at_the_next_step_with_what_it_used(
     english: Transcriber, short: Path, long: Path
 ) -> None:
