@@ -51,7 +51,7 @@ from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.protocol import RESPONSES_PROTOCOL
 from greenroom.http.responses.socket_session import ResponseSockets
 from greenroom.http.settings.reloader import Reloader
-from greenroom.http.transport.accept_loop import AcceptLoop, open_listeners
+from greenroom.http.transport.accept_loop import AcceptLoop, close_listeners, open_listeners
 from greenroom.http.transport.bound_sockets import BoundPath, is_present, remove_paths, unix_paths
 from greenroom.http.transport.request_connection import (
     FlowControlledRequest,
@@ -188,7 +188,6 @@ def create_app_with(services: RouteServices, protocols: Sequence[WireProtocol] =
     app = QuartTrio(__name__, static_folder=None)
     app.asgi_http_class = RequestConnection
     app.request_class = FlowControlledRequest
-    app.config["MAX_CONTENT_LENGTH"] = services.bodies.largest
     app.config["BODY_TIMEOUT"] = BODY_TIMEOUT
     app.url_map.merge_slashes = False
     app.url_map.strict_slashes = False
@@ -307,6 +306,7 @@ class _Guard:
         origin = request.headers.get("Origin")
         if origin is not None and self._hosts.allows_origin(origin):
             response.headers.update(self._hosts.cors_headers(origin))
+            response.vary.add("Origin")
 
 
 def _raise_if(problem: Problem | None) -> None:
@@ -359,9 +359,6 @@ async def serve(
     Raises:
         OSError: The address cannot be bound.
     """
-    listeners = await open_listeners(settings, sockets)
-    # Those that another process has bound are for it to remove.
-    paths = [] if sockets else unix_paths(each.socket for each in listeners)
     certificates = Certificates(settings)
     services = RouteServices(system.refs, settings)
     if reloader is not None:
@@ -371,20 +368,17 @@ async def serve(
     ring = services.door.ring
     if session_key is not None:
         ring.take_session_key(session_key)
-    if not settings.insecure and any(map(_is_reachable, listeners)):
-        ring.stay_locked()
-    watch = KeyWatch(ring, system.refs, settings.db)
-    await watch.begin()
-    app = create_app_with(services)
-    sockets_of_app = web_sockets(app, services)
-    loop = AcceptLoop(
-        app,
-        settings,
-        responses=closing_responses(services),
-        web_sockets=sockets_of_app,
-        certificates=certificates,
-    )
+    listeners = await open_listeners(settings, sockets)
+    # Those that another process has bound are for it to remove.
+    paths = [] if sockets else unix_paths(each.socket for each in listeners)
     try:
+        if not settings.insecure and any(map(_is_reachable, listeners)):
+            ring.stay_locked()
+        watch = KeyWatch(ring, system.refs, settings.db)
+        await watch.begin()
+        app = create_app_with(services)
+        responses, handlers = closing_responses(services), web_sockets(app, services)
+        loop = AcceptLoop(app, settings, responses=responses, web_sockets=handlers, certificates=certificates)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch.run)
             nursery.start_soon(_watch_paths, unix_paths(each.socket for each in listeners))
@@ -393,6 +387,7 @@ async def serve(
             await loop.run(listeners, drain, task_status, shared=bool(sockets))
             nursery.cancel_scope.cancel("the server has ended")
     finally:
+        close_listeners(listeners)
         remove_paths(paths)
 
 

@@ -207,17 +207,31 @@ class ListQuery:
 
 def parse_list_query(args: MultiDict[str, str], order: Order) -> ListQuery:
     """Parse the pagination parameters of a URL's query; a ProblemError (400) names the parameter."""
-    return ListQuery(args.get("after") or None, _limit(args.get("limit")), _order(args.get("order"), order))
+    limit = query_number(args, "limit", 1, MAX_PAGE) or DEFAULT_PAGE
+    return ListQuery(args.get("after") or None, limit, _order(args.get("order"), order))
 
 
-def _limit(text: str | None) -> int:
-    if text is None:
-        return DEFAULT_PAGE
+def query_number(args: MultiDict[str, str], name: str, low: int, high: int) -> int | None:
+    """Return a whole number in a URL's query, None if it is not sent; a ProblemError (400) names it."""
+    if (text := args.get(name)) is None:
+        return None
     # `int` would also accept signs and the digits of other alphabets.
-    limit = int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0
-    if not 1 <= limit <= MAX_PAGE:
-        raise invalid(f"`limit` must be a number from 1 to {MAX_PAGE}.", "limit")
-    return limit
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 17 else -1
+    if not low <= number <= high:
+        raise invalid(f"`{name}` must be a number from {low} to {high}.", name)
+    return number
+
+
+_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def query_boolean(args: MultiDict[str, str], name: str) -> bool | None:
+    """Return a switch in a URL's query, None if it is not sent; a ProblemError (400) names it."""
+    if (text := args.get(name)) is None:
+        return None
+    if text.lower() not in _BOOLEANS:
+        raise invalid(f"`{name}` must be true or false.", name)
+    return _BOOLEANS[text.lower()]
 
 
 def _order(text: str | None, default: Order) -> Order:

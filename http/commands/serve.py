@@ -190,7 +190,7 @@ async def _serve_until_drained(
             addresses = await nursery.start(partial(serving, sockets=watchers.sockets))
         except OSError as refusal:
             return refusal
-        await nursery.start(_obey_hang_ups, reloader, drain)
+        await nursery.start(_obey_hang_ups, reloader, drain, watchers.has_parent)
         own_keys = tuple((record.name, record.digest.hex()) for record in settings_keys(settings))
         with runtime_file(addresses, key, settings.tls_certificate or "", own_keys):
             watchers.ready(addresses)
@@ -213,11 +213,11 @@ async def _serve_until_drained(
 
 
 async def _obey_hang_ups(
-    reloader: Reloader, drain: trio.Event, *, task_status: trio.TaskStatus[None]
+    reloader: Reloader, drain: trio.Event, supervised: bool, *, task_status: trio.TaskStatus[None]
 ) -> None:
     """Reload the settings at SIGHUP, or shut down if it came because the terminal was closed.
 
-    It returns when the server drains.
+    The parent of a supervised server looks after the terminal. It returns when the server drains.
     """
     import trio
 
@@ -232,7 +232,7 @@ async def _obey_hang_ups(
             task_status.started()
             nursery.start_soon(_cancel_after, drain, nursery.cancel_scope)
             async for _ in hang_ups:
-                if terminal.is_gone:
+                if terminal.is_gone and not supervised:
                     os.kill(os.getpid(), signal.SIGTERM)
                     continue
                 try:

@@ -106,7 +106,6 @@ class HostGuard:
         return {
             "access-control-allow-origin": origin,
             "access-control-expose-headers": ", ".join(_EXPOSED),
-            "vary": "Origin",
         }
 
     def preflight_headers(self, headers: Headers, methods: Iterable[str]) -> dict[str, str]:
@@ -180,8 +179,7 @@ def host_name(host: str) -> str | None:
         return host[1:].partition("]")[0]
     name = host.partition(":")[0].rstrip(".")
     try:
-        # Quart binds its routes to the name, and fails on labels that are empty or longer than DNS allows.
-        name.encode("idna")
+        name.encode("idna")  # labels may be empty, or longer than DNS allows
     except UnicodeError:
         return None
     return name or None
@@ -251,12 +249,7 @@ def _is_own(headers: Headers, host: str) -> bool:
 async def require_loopback() -> None:
     """Refuse the current request unless an operator's key came with it.
 
-    While no request needs a key, a program of this machine must have sent it. A blueprint whose routes are
-    all for operators is `loopback_blueprint`. A single route among others awaits this before it reads the
-    body.
-
-    Raises:
-        ProblemError: 403.
+    While no request needs a key, a program of this machine must have sent it. Raises ProblemError: 403.
     """
     state = request.scope["state"]
     if (ring := state.get("ring")) is not None and ring.is_locked:

@@ -218,7 +218,7 @@ class KeyRing:
             Function to call when the request has ended.
         """
         if not caller.has_key:
-            return _nothing
+            return lambda: None
         self._running[caller.owner].add(end)
 
         def leave() -> None:
@@ -271,10 +271,6 @@ def _log_changes(before: Mapping[str, KeyRecord], found: Iterable[KeyRecord]) ->
             log.info("key made", key=record.name, key_id=record.id, admin=record.caller.admin)
         elif record.revoked is not None and known.revoked is None:
             log.info("key revoked", key=record.name, key_id=record.id)
-
-
-def _nothing() -> None:
-    """Leave a request without a key alone."""
 
 
 def settings_keys(settings: Settings) -> tuple[KeyRecord, ...]:

@@ -71,8 +71,9 @@ class FormReader:
         boundary = request.mimetype_params.get("boundary", "").encode("latin-1", "replace")
         if not 0 < len(boundary) <= _LONGEST_BOUNDARY:
             raise _malformed("its Content-Type names no boundary")
+        most = self.max_bytes + _FORM_BYTES + MAX_PARTS * MAX_HEAD_BYTES
         declared = request.content_length or 0
-        if declared > self.max_bytes + _FORM_BYTES + MAX_PARTS * MAX_HEAD_BYTES:
+        if declared > most:
             raise ProblemError(self._too_large())
         reading = _Reading(self, boundary, resources, declared)
         timeout = math.inf if request.body_timeout is None else request.body_timeout
@@ -81,6 +82,8 @@ class FormReader:
         with trio.CancelScope(deadline=limit.deadline) as scope:
             async for part in request.body:
                 received += len(part)
+                if received > most:  # even if it is no part of a field or of the file
+                    raise ProblemError(self._too_large())
                 limit = body_limit(request, began + timeout + received / SLOWEST)
                 scope.deadline = limit.deadline
                 for start in range(0, len(part), _AT_ONCE):
@@ -347,5 +350,5 @@ def _is_alive(process: int) -> bool:
     except ProcessLookupError:
         return False
     except (PermissionError, OverflowError):
-        return True
+        pass
     return True

@@ -64,7 +64,7 @@ class RateLimits:
             Function to call at its end.
         """
         if (running := self._running.get(client)) is None:
-            return _nothing
+            return lambda: None
         ident = request_id.partition("-")[0]  # the prompts of one HTTP request are one request
         running[ident] += 1
 
@@ -135,10 +135,6 @@ def _check(bucket: TokenBucket, kind: str, now: float) -> None:
     if seconds > 0:
         detail = f"This API key has used up its {bucket.per_minute} {kind} a minute."
         raise ProblemError(Problem(429, "rate_limit_exceeded", detail, retry_after=math.ceil(seconds)))
-
-
-def _nothing() -> None:
-    """Leave a key without a limit of requests at once alone."""
 
 
 def _moment(seconds: float) -> str:

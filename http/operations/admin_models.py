@@ -14,7 +14,7 @@ from greenroom.http.answering.current_request import request_id
 from greenroom.http.answering.event_stream import progress_response
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, FOR_OPERATORS, JSON, described
-from greenroom.http.answering.request_parameters import parse_model_key
+from greenroom.http.answering.request_parameters import parse_model_key, query_number
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import SERVER_SENT_EVENTS, data_event
 from greenroom.http.guard.host_guard import loopback_blueprint
@@ -395,7 +395,4 @@ def _search_message() -> SearchHub:
         raise missing("q")
     if len(words) > _MAX_WORDS:
         raise invalid(f"`q` has more than {_MAX_WORDS} characters.", "q")
-    limit = request.args.get("limit", "20")
-    if not (limit.isascii() and limit.isdigit() and len(limit) <= 3 and 1 <= int(limit) <= _MAX_FOUND):
-        raise invalid(f"`limit` must be a number from 1 to {_MAX_FOUND}.", "limit")
-    return SearchHub(words, int(limit))
+    return SearchHub(words, query_number(request.args, "limit", 1, _MAX_FOUND) or 20)

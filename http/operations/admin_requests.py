@@ -19,6 +19,7 @@ from greenroom.actors.store.tables import ask_store
 from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.answering.http_responses import json_response, stored_json_response
 from greenroom.http.answering.protocols import EVENTS, FOR_OPERATORS, JSON, STORED, described
+from greenroom.http.answering.request_parameters import query_boolean, query_number
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import json_bytes
 from greenroom.http.guard.host_guard import loopback_blueprint
@@ -235,31 +236,17 @@ def _audit_query(args: MultiDict[str, str], owners: tuple[str, ...]) -> tuple[Au
     """Return the rows that are asked for, and whether later ones are followed. `owners`: ids of the keys that
     are asked for; empty for all. Raises ProblemError: 400 that names the parameter.
     """
-    follow = args.get("follow", "false")
-    if follow not in ("true", "false", "1", "0"):
-        raise invalid("`follow` must be 'true' or 'false'.", "follow")
     asked = AuditFilter(
-        _number(args, "limit", 1, MOST) or 100,
-        _number(args, "after", 0, 10**15),
+        query_number(args, "limit", 1, MOST) or 100,
+        query_number(args, "after", 0, 10**15),
         _time(args, "since"),
         _time(args, "until"),
         owners,
         args.get("model"),
-        _number(args, "status", 100, 599),
+        query_number(args, "status", 100, 599),
         _ending(args.get("ending")),
     )
-    return asked, follow in ("true", "1")
-
-
-def _number(args: MultiDict[str, str], name: str, low: int, high: int) -> int | None:
-    text = args.get(name)
-    if text is None:
-        return None
-    # `int` would also accept signs and the digits of other alphabets.
-    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 17 else -1
-    if not low <= number <= high:
-        raise invalid(f"`{name}` must be a number from {low} to {high}.", name)
-    return number
+    return asked, bool(query_boolean(args, "follow"))
 
 
 def _time(args: MultiDict[str, str], name: str) -> float | None:

@@ -24,6 +24,7 @@ from greenroom.http.answering.current_request import attend_caller, request_reso
 from greenroom.http.answering.explanation_body import explanation_body
 from greenroom.http.answering.http_responses import json_response
 from greenroom.http.answering.protocols import EVENTS, FOR_OPERATORS, described
+from greenroom.http.answering.request_parameters import query_boolean
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import SERVER_SENT_EVENTS, json_ascii
 from greenroom.http.guard.host_guard import loopback_blueprint
@@ -168,7 +169,6 @@ def reload_routes(services: RouteServices) -> Blueprint:
 
 
 _POLL = 0.25  # Seconds between checks for new lines; a wake-up for each would slow down the threads that log
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def event_routes(services: RouteServices) -> Blueprint:
@@ -269,12 +269,10 @@ def _error(problem: Problem) -> dict[str, Any]:
 
 
 def _log_query(args: Any) -> LogQuery:
-    lines, follow = args.get("lines", str(LINES)), args.get("follow", "true")
+    lines = args.get("lines", str(LINES))
     if not (lines.isascii() and lines.isdecimal() and len(lines) < 10):
         raise invalid(f"`lines` must be a number from 0 to {LINES}.", "lines")
-    if follow not in _BOOLEANS:
-        raise invalid("`follow` must be 'true' or 'false'.", "follow")
-    return LogQuery(min(int(lines), LINES), _BOOLEANS[follow])
+    return LogQuery(min(int(lines), LINES), query_boolean(args, "follow") is not False)
 
 
 HEARTBEAT = 10.0  # Seconds of silence after which a comment is sent, so that proxies and clients see life
@@ -328,7 +326,7 @@ def event_response(receive: Callable[[], Awaitable[bytes | None]]) -> Response:
     headers = {"content-type": SERVER_SENT_EVENTS, "cache-control": "no-cache", "x-accel-buffering": "no"}
     body = EventBody(receive)
     attend_caller(body.end)
-    response = Response(body, headers=headers)
+    response = Response(b"" if request.method == "HEAD" else body, headers=headers)  # news have no end
     response.timeout = None
     return response
 

@@ -65,7 +65,9 @@ def openapi_document(app: QuartTrio) -> dict[str, Any]:
     """Return the OpenAPI document that covers all routes of an application."""
     schemas = WireSchemas()
     paths: dict[str, dict[str, Any]] = {}
-    for rule, method, description in described_rules(app):
+    for rule, method, description in all_rules(app):
+        if description is None:
+            continue
         path = re.sub(_PARAMETER, r"{\1}", rule.rule)
         operation = _operation(rule, description, schemas)
         operation["operationId"] = f"{method.lower()}{re.sub(r'[^0-9A-Za-z]+', '_', path)}"
@@ -83,13 +85,6 @@ def openapi_document(app: QuartTrio) -> dict[str, Any]:
             "responses": {status: _problem_response(int(status)) for status in sorted(_refused_with(paths))},
         },
     }
-
-
-def described_rules(app: QuartTrio) -> Iterable[tuple[Rule, str, RouteDescription]]:
-    """Yield each rule with each of its methods and its description; undescribed ones are left out."""
-    for rule, method, description in all_rules(app):
-        if description is not None:
-            yield rule, method, description
 
 
 def all_rules(app: QuartTrio) -> Iterable[tuple[Rule, str, RouteDescription | None]]:

@@ -19,10 +19,10 @@ def start_exporting(environment: Mapping[str, str]) -> Callable[[], None]:
     exporter = environment.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower()
     is_off = exporter == "none" or environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if is_off or not any(environment.get(name) for name in _SWITCHES):
-        return _nothing
+        return lambda: None
     if exporter != "otlp":
         log.warning("no spans are exported", reason=f"OTEL_TRACES_EXPORTER is {exporter!r}, not otlp")
-        return _nothing
+        return lambda: None
     try:
         from opentelemetry import trace
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -33,7 +33,7 @@ def start_exporting(environment: Mapping[str, str]) -> Callable[[], None]:
         log.warning(
             "no spans are exported", reason="OTEL_* is set without the extra `otel`", instead="install it"
         )
-        return _nothing
+        return lambda: None
     own = {"service.version": version("greenroom")}
     if "OTEL_SERVICE_NAME" not in environment:
         own["service.name"] = "greenroom"
@@ -48,7 +48,3 @@ def start_exporting(environment: Mapping[str, str]) -> Callable[[], None]:
         flushing.join(_FLUSH_SECONDS)
 
     return end
-
-
-def _nothing() -> None:
-    """Export nothing."""

@@ -19,11 +19,11 @@ from greenroom.http.answering.request_parameters import (
     ListQuery,
     parse_list_query,
     parse_metadata,
+    query_boolean,
 )
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.responses.history_reader import HistoryReader, locked_conversation
 from greenroom.http.responses.item_bodies import check_included, item_document, item_page
-from greenroom.http.responses.stored_answer import query_boolean
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.stored import ItemPage, StoredConversation
 from greenroom.schemas.wire.responses_items import RESPONSES

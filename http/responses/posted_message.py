@@ -31,6 +31,7 @@ _OF_ANOTHER_REQUEST = (
     "content-type",
     "content-encoding",
     "expect",
+    "anthropic-version",  # which would give errors a form that no event has
 )
 """Headers of the handshake that do not apply to a message."""
 _OF_SOCKETS = "sec-websocket-"
@@ -147,6 +148,7 @@ class PostedMessage:
                 self._unsent.hold(unsent, _COPIES * sum(map(len, texts)))
             except ProblemError as refused:
                 self._refusal, self._texts.ended = refused.problem, False
+                self._scope["state"]["refused"] = refused.problem
                 self._running.cancel("no memory for the answer")
                 return
             await self._socket.send(texts)

@@ -31,6 +31,7 @@ from greenroom.http.responses.request_parser import ParsedResponseRequest, Reque
 from greenroom.http.responses.response_object import output_items
 from greenroom.http.responses.response_stream import DONE, ResponseFormatter
 from greenroom.http.responses.stored_answer import answer_stored
+from greenroom.http.transport.accept_loop import connection_capacity
 from greenroom.http.transport.request_connection import new_request_id
 from greenroom.http.transport.web_socket import WebSocket
 from greenroom.schemas.logs import get_logger
@@ -83,7 +84,8 @@ class ResponseSockets:
         self._numbers = count()
         self._audit = services.refs.audit
         # Sockets may stay idle for minutes; together they must leave connections to everybody else.
-        self._open = Pot(max(1, services.settings.max_connections // 4))
+        most, _ = connection_capacity(services.settings.max_connections)
+        self._open = Pot(max(1, most // 4))
 
     async def __call__(self, socket: WebSocket) -> None:
         """Serve one socket until it is closed."""
@@ -220,6 +222,8 @@ class SocketSession:
     async def _finish(self, problem: Problem) -> None:
         """Close the socket, with one error event if it is too old, else with one per unanswered message."""
         unanswered = self._messages.close()
+        for _ in range(unanswered):
+            self._record(problem)
         if problem is AGED:
             await self._socket.send([error_text(problem)])
             await self._close(CloseReason.NORMAL_CLOSURE, problem.code)

@@ -21,6 +21,7 @@ from greenroom.http.answering.current_request import (
 )
 from greenroom.http.answering.event_stream import Events, EventStream, wait_for_first_event
 from greenroom.http.answering.http_responses import stored_json_response, stream_response
+from greenroom.http.answering.request_parameters import query_boolean
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.guard.byte_account import AnswerAccount
@@ -220,7 +221,6 @@ def _written(choice: CollectedChoice) -> str:
     return "".join(texts)
 
 
-_BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 _LONGEST_NUMBER = 15  # Limit of digits; no stream has so many events
 
 
@@ -260,18 +260,6 @@ def with_encrypted_reasoning(stored: StoredResponse) -> StoredResponse:
     response = json.loads(stored.body)
     response["output"] = [encrypt_reasoning(item) for item in response["output"]]
     return attrs.evolve(stored, body=json.dumps(response))
-
-
-def query_boolean(query: MultiDict[str, str], name: str) -> bool | None:
-    """Return a query parameter that is true or false, or None if it was not sent. Raises ProblemError: 400
-    that names the parameter.
-    """
-    if name not in query:
-        return None
-    value = query[name].lower()
-    if value not in _BOOLEANS:
-        raise invalid(f"`{name}` must be true or false.", name)
-    return _BOOLEANS[value]
 
 
 def _number(text: str) -> int:

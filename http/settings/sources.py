@@ -186,7 +186,8 @@ def _checked(place: str, name: str, value: Any) -> Any:
     try:
         return check_value(name, value)
     except ValueError as problem:
-        raise BadSettingError(f"{place} = {value!r}: {problem}") from problem
+        shown = "" if FIELDS[name].metadata["secret"] else f" = {value!r}"
+        raise BadSettingError(f"{place}{shown}: {problem}") from problem
 
 
 def _describe_unknown(name: str) -> str:

@@ -60,11 +60,8 @@ def _check_models(settings: Settings, local: KnownModels) -> None:
     for model, why in faults.items():
         if local.is_missing(model) or len(faults) == len(set(settings.models)):
             raise BadSettingError(f"models: {why}")
-    if faults:
-        from greenroom.schemas.logs import get_logger
-
-        for why in faults.values():
-            get_logger().warning("model unusable", reason=why)
+    for why in faults.values():
+        get_logger().warning("model unusable", reason=why)
 
 
 def _check_names(settings: Settings, local: KnownModels) -> None:
@@ -168,7 +165,7 @@ def _check_prefix_cache_dir(settings: Settings) -> None:
         raise BadSettingError(f"prefix_cache_dir = {folder!r}: cannot be written to ({reason})") from error
 
 
-http_log = get_logger(actor="http")
+log = get_logger(actor="http")
 
 
 def check_keys(settings: Settings) -> None:
@@ -180,23 +177,21 @@ def check_keys(settings: Settings) -> None:
     except ValueError as error:
         raise BadSettingError(str(error)) from error
     if dict(settings.origins).get("api_key") == "flag":
-        http_log.warning(
+        log.warning(
             "key on the command line",
             effect="every user of this machine sees it, in ps",
             instead=f"{SERVER_KEY_VARIABLE} or --api-key-file",
         )
     if settings.api_key_file is not None and _is_readable_by_others(settings.api_key_file):
-        http_log.warning(
-            "key file is open to others", api_key_file=settings.api_key_file, instead="chmod 600"
-        )
+        log.warning("key file is open to others", api_key_file=settings.api_key_file, instead="chmod 600")
     if KEY_VARIABLE in os.environ and not own and not _has_keys(settings.db):
-        http_log.warning(
+        log.warning(
             "no request needs a key",
             reason=f"{KEY_VARIABLE} is the key that commands send",
             instead=f"{SERVER_KEY_VARIABLE}, --api-key-file or `greenroom keys add`",
         )
     if settings.open_loopback:
-        http_log.warning(
+        log.warning(
             "loopback is open", effect="tunnels and reverse proxies of this machine look like it, too"
         )
     address = find_reachable(settings)
@@ -219,9 +214,6 @@ def _has_keys(database: str | None) -> bool:
         return any(not record.is_off for record in read_keys(Path(database)))
     except (sqlite3.Error, OSError, ValueError, TypeError):
         return True  # nobody knows, so the server is locked until the database can be read
-
-
-log = get_logger()
 
 
 def locate_database(settings: Settings) -> Settings:

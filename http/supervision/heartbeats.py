@@ -125,6 +125,7 @@ class Watchers:
         activity: Record of models and imports that the watchers hear of.
         left_out: Names of models that are not to be loaded at the start.
         sockets: Inherited listening sockets.
+        has_parent: True if a supervising parent has started this process.
         is_first: False if processes of the same parent have died before.
     """
 
@@ -132,6 +133,7 @@ class Watchers:
         parent = inherited.parent
         self.sockets: Sequence[socket.socket] = inherited.sockets
         self.left_out = parent.left_out if parent is not None else ()
+        self.has_parent = parent is not None
         self.is_first = parent is None or parent.restarts == 0
         self._systemd = Systemd(environment)
         listeners: list[Listener] = []

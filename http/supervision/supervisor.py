@@ -118,10 +118,11 @@ class Supervisor:
             if (end := child.poll()) is not None:
                 return end
             now = time.monotonic()
-            overdue = self._deadline is not None and now >= self._deadline
-            if child.silence.is_too_long(now) or overdue:
+            silent = child.silence.is_too_long(now)
+            if silent or (self._deadline is not None and now >= self._deadline):
                 child.send_signal(signal.SIGKILL)
-                self._log.error("server silent", pid=child.pid, seconds=round(child.silence.seconds, 1))
+                event = "server silent" if silent else "shutdown forced"
+                self._log.error(event, pid=child.pid, seconds=round(child.silence.seconds, 1))
 
     def _tell_systemd(self, child: Child) -> None:
         self._systemd.send(Beat("serving"))
@@ -151,9 +152,9 @@ class Supervisor:
             select.select([self._wakeup], [], [], min(left, self._limits.interval))
             self._systemd.send(Beat("serving"))
             _drain(self._wakeup)
-            if any(map(self._ends, self._received)):
-                return False
-            self._received.clear()
+            while self._received:  # a handler adds to them at any moment
+                if self._ends(self._received.popleft()):
+                    return False
         return True
 
     def _ends(self, number: int) -> bool:
@@ -165,7 +166,8 @@ class Supervisor:
     def _tell(self, child: Child, end: ChildEnd, decision: StartAgain | GiveUp) -> None:
         fields: dict[str, Any] = {"pid": child.pid, "status": self._status_of(end)}
         if end.status < 0:
-            fields["signal"] = signal.Signals(-end.status).name
+            names = {each.value: each.name for each in signal.Signals}  # those of real time have none
+            fields["signal"] = names.get(-end.status, -end.status)
         if end.served is not None:
             fields["served_seconds"] = round(end.served, 1)
         if isinstance(decision, GiveUp):

@@ -23,7 +23,7 @@ from greenroom.http.transport.bound_sockets import bind_sockets
 from greenroom.http.transport.connection import LINGER, Connection, discard
 from greenroom.http.transport.http11 import ServerConfig
 from greenroom.http.transport.request_connection import ANSWERED, log_fields_of
-from greenroom.http.transport.request_head import NO_RECORDS, ClosingResponses, client_of_head
+from greenroom.http.transport.request_head import NO_RECORDS, OF_STRANGERS, ClosingResponses, client_of_head
 from greenroom.http.transport.socket_stream import SEND_TIMEOUT, SocketStream
 from greenroom.http.transport.tls import Certificates, TlsStream
 from greenroom.http.transport.web_socket import NO_WEB_SOCKETS, WebSockets
@@ -88,10 +88,6 @@ class AcceptLoop:
     def connections(self) -> int:
         return len(self._connections)
 
-    @property
-    def is_refusing(self) -> bool:
-        return self._refusals.is_busy
-
     async def run(
         self,
         listeners: Sequence[trio.SocketListener],
@@ -108,7 +104,11 @@ class AcceptLoop:
             shared: True if another process will accept clients on these listeners, so that none is refused.
             task_status: Receives the addresses (`http://127.0.0.1:8000`).
         """
-        self._limit, at_once = connection_capacity(self._settings.max_connections)
+        wanted = self._settings.max_connections
+        self._limit, at_once = connection_capacity(wanted)
+        if self._limit < wanted:
+            soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+            log.warning("too few descriptors", descriptors=soft, connections=self._limit, wanted=wanted)
         self._refusals = Refusals(at_once, self._config.responses)
         async with trio.open_nursery() as connected:
             try:
@@ -242,11 +242,6 @@ class Refusals:
         self._refused = 0
         self._last = 0.0
 
-    @property
-    def is_busy(self) -> bool:
-        """True while a refused connection is still open."""
-        return bool(self._lingering)
-
     async def refuse(
         self, accepted: trio.SocketStream, reason: str, linger: float = LINGER, problem: Problem | None = None
     ) -> None:
@@ -341,8 +336,6 @@ def connection_capacity(max_connections: int) -> tuple[int, int]:
     free = max(soft - _open_descriptors(), 0)
     refusals = max(min(REFUSALS, free // 8), 1)
     room = free - refusals - min(FILES, free // 3)
-    if room < max_connections:
-        log.warning("too few descriptors", descriptors=soft, connections=max(room, 1), wanted=max_connections)
     return max(min(max_connections, room), 1), refusals
 
 
@@ -377,15 +370,13 @@ class SpareDescriptor:
 PROBE_PATHS = ("/health", "/livez", "/readyz")
 """Paths of health probes, which arrive every few seconds and are logged at debug."""
 
-_OF_STRANGERS = (401, 429)  # Statuses of requests without a valid key, whose line tells where they come from
-
 
 class ServerLog(Logger):
     """Hypercorn's logger on top of structlog."""
 
     def __init__(self, config: Config) -> None:
         # The base class would open its own handlers.
-        pass
+        self.access_logger, self.error_logger = None, log
 
     async def access(self, request: WWWScope, response: ResponseSummary | None, request_time: float) -> None:
         """Log a request that was answered, or whose client disconnected first (then `response` is None).
@@ -402,32 +393,8 @@ class ServerLog(Logger):
             "request_id": state.get("request_id"),
             **log_fields_of(state),
         }
-        if client and fields["status"] in _OF_STRANGERS:
+        if client and fields["status"] in OF_STRANGERS:
             fields["address"] = client[0]
         write = log.warning if (fields["status"] or 0) >= 500 else log.info
         write = log.debug if request["path"] in PROBE_PATHS else write
         write("request answered" if was_answered else "client disconnected", **fields)
-
-    async def critical(self, message: str, *args: Any, **kwargs: Any) -> None:
-        log.critical(message, **kwargs)
-
-    async def error(self, message: str, *args: Any, **kwargs: Any) -> None:
-        log.error(message, **kwargs)
-
-    async def warning(self, message: str, *args: Any, **kwargs: Any) -> None:
-        log.warning(message, **kwargs)
-
-    async def info(self, message: str, *args: Any, **kwargs: Any) -> None:
-        log.info(message, **kwargs)
-
-    async def debug(self, message: str, *args: Any, **kwargs: Any) -> None:
-        log.debug(message, **kwargs)
-
-    async def exception(self, message: str, *args: Any, **kwargs: Any) -> None:
-        log.exception(message, **kwargs)
-
-    async def log(self, level: int, message: str, *args: Any, **kwargs: Any) -> None:
-        log.log(level, message, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)

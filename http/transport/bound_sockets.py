@@ -76,10 +76,11 @@ def _bind(address: ListenAddress) -> list[socket.socket]:
     bound: list[socket.socket] = []
     unsupported: OSError | None = None
     try:
-        places = socket.getaddrinfo(
+        found = socket.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        for family, *_, place in places:
+        # glibc tells an address twice for a name that /etc/hosts has for both loopback addresses.
+        for family, place in dict.fromkeys((family, place) for family, *_, place in found):
             try:
                 bound.append(_listening(family, place))
             except OSError as error:

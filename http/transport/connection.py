@@ -47,7 +47,7 @@ class Connection:
         self._idle_timer = TrioSingleTask()
         self._tasks = TaskGroup()
         self._serving = trio.CancelScope()
-        self._ended = False
+        self._is_open = self._ended = False
         socket = stream.socket
         self._protocol = Http11(
             app,
@@ -66,6 +66,7 @@ class Connection:
         """Serve the client, and return when all its tasks have ended."""
         if not await self._stream.open():
             return
+        self._is_open = True
         with self._serving:
             async with self._tasks:
                 await self._idle_timer.restart(self._tasks, self._close_when_idle)
@@ -87,7 +88,9 @@ class Connection:
     def drain(self) -> None:
         """Start no new work: refuse a request whose body is incomplete, but finish a complete one."""
         self._protocol.drain_web_socket()
-        if self._protocol.is_uploading:
+        if not self._is_open:
+            self._stream.close()  # a handshake may take seconds, and nothing is asked yet
+        elif self._protocol.is_uploading and not self._ended:
             self._tasks.spawn(self._protocol.refuse, draining())
 
     async def _on_protocol_event(self, event: Event) -> None:

@@ -189,13 +189,13 @@ class Http11(H11Protocol):
         self._refused = True
         path, headers = client_of(self._request)
         with_body = self._request is None or self._request.method != b"HEAD"
-        responses = self.config.responses
-        if self.stream is not None:  # The app has begun it, and ends its record.
+        responses, stream = self.config.responses, self.stream
+        if stream is not None:  # The app has begun it, and ends its record.
             responses = attrs.evolve(responses, record=no_record)
-            self.stream.scope["state"]["refused"] = problem
+            stream.scope["state"]["refused"] = problem
         await self.send(RawData(responses.refuse(problem, path, headers, with_body)))
-        if self.stream is not None:
-            await self._log_answer(self.stream, {"status": problem.status, "headers": []})
+        if stream is not None:
+            await self._log_answer(stream, {"status": problem.status, "headers": []})
         else:
             log.info("request refused", status=problem.status, problem=problem.code, path=path)
         await self.send(Closed())

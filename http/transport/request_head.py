@@ -12,7 +12,6 @@ import h11
 from werkzeug.datastructures import Headers
 
 from greenroom.http.encoding.problem_documents import (
-    ErrorMembers,
     ErrorShapes,
     no_shapes,
     problem_document,
@@ -22,6 +21,7 @@ from greenroom.http.guard.host_guard import host_name
 from greenroom.http.transport.request_connection import new_request_id, request_id_headers
 from greenroom.schemas.problems import Problem
 
+OF_STRANGERS = (401, 429)  # Statuses of requests without a valid key, whose line tells where they come from
 _ABSOLUTE = re.compile(rb"https?://([^/?#]*)[/?]", re.IGNORECASE)
 
 
@@ -89,27 +89,22 @@ class ClosingResponses:
     record: RecordRefusal = no_record
 
     def refuse(self, problem: Problem, path: str, headers: Headers, with_body: bool = True) -> bytes:
-        """Return the response to a request with this path and these headers, as far as they are known."""
+        """Return a whole response, after which the connection closes, to a request with this path and these
+        headers, as far as they are known.
+        """
         request_id = new_request_id()
         self.record(request_id, path, headers, problem)
-        return closing_response(problem, self.error_shapes(path, headers), with_body, request_id)
+        body = problem_document(problem, request_id, self.error_shapes(path, headers))
+        fields = {
+            **problem_headers(problem),
+            **request_id_headers(request_id),
+            "content-length": str(len(body)),
+            "date": formatdate(usegmt=True),
+            "connection": "close",
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        line = f"HTTP/1.1 {problem.status} {HTTPStatus(problem.status).phrase}"
+        return f"{line}\r\n{head}\r\n".encode() + (body if with_body else b"")
 
 
 NO_RECORDS = ClosingResponses()  # Plain responses, of which no record is kept
-
-
-def closing_response(
-    problem: Problem, error_members: ErrorMembers, with_body: bool, request_id: str
-) -> bytes:
-    """Return a complete error response after which the connection closes."""
-    body = problem_document(problem, request_id, error_members)
-    headers = {
-        **problem_headers(problem),
-        **request_id_headers(request_id),
-        "content-length": str(len(body)),
-        "date": formatdate(usegmt=True),
-        "connection": "close",
-    }
-    phrase = HTTPStatus(problem.status).phrase
-    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    return f"HTTP/1.1 {problem.status} {phrase}\r\n{head}\r\n".encode() + (body if with_body else b"")

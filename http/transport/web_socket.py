@@ -15,8 +15,11 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import generate_accept_token
 
-from greenroom.http.transport.request_head import ClosingResponses, client_of
+from greenroom.http.transport.request_head import OF_STRANGERS, ClosingResponses, client_of
+from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem
+
+log = get_logger(actor="http")
 
 PARTS_AHEAD = 4  # Limit on unread message parts, beyond which the socket is not read
 EVENTS_AT_ONCE = 8
@@ -64,6 +67,10 @@ class WebSocket:
     async def refuse(self, problem: Problem) -> None:
         """Answer the request with an error, which ends the connection."""
         self._ended = True
+        told = {"status": problem.status, "problem": problem.code, "path": self.path}
+        if self.client and problem.status in OF_STRANGERS:
+            told["address"] = self.client[0]
+        log.info("request refused", **told)
         await self._write(self._responses.refuse(problem, self.path, self.headers))
 
     async def accept(self) -> None:

@@ -88,6 +88,7 @@ async def test_only_paths_under_the_prefix_and_of_the_protocols_exist() -> None:
         await app({"type": "websocket", "path": "/llm/v1/responses"}, socket.receive, socket.send)
         assert socket.sent == [{"type": "websocket.close", "code": 1012}]
         client = app.test_client()
+        assert (await client.get("/llm/v1/models", headers={"host": "a..b"})).status_code == 403
         missed = await (await client.get("/llm/v1/modles")).get_json()
         assert "`/llm/v1/models`" in missed["detail"]
         written = await (await client.get("/llm/openapi.json")).get_json()

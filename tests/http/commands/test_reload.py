@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from greenroom.tests.support.servers.server_processes import (
     run_greenroom,
     serving,
 )
+
+NOHUP = shutil.which("nohup")
 
 
 def ask(
@@ -141,3 +144,20 @@ def test_the_end_of_the_terminal_ends_the_server(mode: tuple[str, ...]) -> None:
         finally:
             process.kill()
     assert "draining" in [line["event"] for line in server.log]
+
+
+@pytest.mark.deep
+@pytest.mark.skipif(NOHUP is None, reason="there is no nohup")
+def test_under_nohup_a_reload_is_one_even_when_the_terminal_is_gone() -> None:
+    arguments = ("serve", "--port", "0", "--log-format", "json", "--db", ":memory:", "--supervised")
+    terminal = Terminal(str(NOHUP), *GREENROOM, *arguments)
+    with terminal.process as process:
+        try:
+            server = ServerProcess(process)
+            terminal.close()
+            process.send_signal(signal.SIGHUP)
+            server.wait_for("settings reloaded")
+            process.send_signal(signal.SIGTERM)
+            assert server.end(120) == 0
+        finally:
+            process.kill()

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.app import create_app_with, web_sockets
@@ -64,7 +65,10 @@ async def test_every_web_socket_needs_a_key(locked: Served) -> None:
     paths = list(web_sockets(create_app_with(services), services))
     assert paths
     for path in paths:
-        assert await fetch_head(locked, "GET", path, **upgrade) == 401
+        with capture_logs() as logs:
+            assert await fetch_head(locked, "GET", path, **upgrade) == 401
+        [line] = [line for line in logs if line["event"] == "request refused"]
+        assert (line["status"], line["problem"], line["address"]) == (401, "invalid_api_key", "127.0.0.1")
         opened = await fetch_head(locked, "GET", path, **upgrade, authorization=f"Bearer {SECRET}")
         assert opened == 101
 

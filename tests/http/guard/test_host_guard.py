@@ -152,6 +152,8 @@ async def test_an_allowed_page_may_ask_first_and_then_read(server_without_model:
     assert preflight.headers["access-control-allow-headers"] == asking["access_control_request_headers"]
     assert preflight.headers["access-control-allow-private-network"] == "true"
     assert preflight.headers["vary"] == "Origin"
+    page = await fetch(server_without_model.server, "GET", "/", origin=PAGE)
+    assert {name.strip() for name in page.headers["vary"].split(",")} == {"Accept", "Origin"}
     for answer in (
         await fetch(server_without_model.server, "GET", "/v1/models", origin=PAGE),
         await fetch(server_without_model.server, "POST", CHAT, b"{", origin=PAGE),

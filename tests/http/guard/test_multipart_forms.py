@@ -171,10 +171,24 @@ async def test_a_file_over_the_limit_is_refused_at_once_or_when_it_is_passed() -
         assert "1 MB" in answer.json()["error"]["message"]
 
 
-async def _send_chunks(client: RawClient, upload: Upload) -> None:
+async def _send_chunks(client: RawClient, upload: Upload, end: bytes = b"") -> None:
     with suppress(trio.BrokenResourceError):
         for piece in upload.pieces():
             await client.send(b"%x\r\n%b\r\n" % (len(piece), piece))
+        await client.send(end)
+
+
+async def test_what_belongs_to_no_field_counts_too() -> None:
+    receiver, upload = Receiver(), Upload({}, 2 * MAX_BYTES, field="other")
+    kind = upload.headers["content-type"]
+    head = f"POST / HTTP/1.1\r\nhost: x\r\ncontent-type: {kind}\r\ntransfer-encoding: chunked\r\n\r\n"
+    async with running(receiver.app, Settings()) as server, connected(server) as client:
+        await client.send(head.encode())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_send_chunks, client, upload, b"0\r\n\r\n")
+            answer = await client.receive_response()
+            nursery.cancel_scope.cancel("answered")
+    assert (answer.status, answer.body.split(b":")[0]) == (413, b"file_too_large")
 
 
 async def test_files_of_all_requests_together_are_bounded() -> None:

@@ -99,6 +99,15 @@ async def test_a_stream_of_events_does_not_hold_up_the_end_of_the_server() -> No
         assert b'"code":"draining"' in late.body
 
 
+async def test_a_question_for_the_head_of_the_news_has_an_end(server_without_model: Served) -> None:
+    async with connected(server_without_model.server) as client:
+        for path in (EVENTS, "/admin/logs"):
+            await client.request("HEAD", path)
+            assert (await client.read_until(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        await client.request("GET", "/livez")
+        assert (await client.receive_response()).status == 200
+
+
 def logged(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
     return (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
@@ -67,8 +69,15 @@ async def test_pages_of_allowed_sites_do(server_without_model: Served) -> None:
         pass
 
 
-async def test_sockets_leave_connections_to_everybody_else() -> None:
-    async with serving(Settings(max_connections=8, shutdown_timeout=60.0)) as served:
+@pytest.mark.parametrize("scarce", ["connections", "descriptors"])
+async def test_sockets_leave_connections_to_everybody_else(
+    scarce: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(max_connections=8, shutdown_timeout=60.0)
+    if scarce == "descriptors":  # enough for 10 connections
+        settings = attrs.evolve(settings, max_connections=1000)
+        monkeypatch.setattr(resource, "getrlimit", lambda _: (17 + len(os.listdir("/dev/fd")), 1_000_000))
+    async with serving(settings) as served:
         async with open_socket(served), open_socket(served):
             answer = await refused(served)
             assert (answer.status, answer.json()["error"]["code"]) == (503, "too_many_connections")
@@ -112,6 +121,13 @@ async def test_what_is_no_message_is_named_and_the_socket_goes_on(
         for _ in range(2):
             [event] = await socket.answer(text)
             assert event["status"] in (400, 413)
+
+
+async def test_a_header_of_another_protocol_leaves_errors_as_they_are(server_without_model: Served) -> None:
+    async with open_socket(server_without_model, anthropic_version="2023-06-01") as socket:
+        for _ in range(2):
+            [event] = await socket.answer("{")
+            assert (event["status"], event["error"]["code"]) == (400, "invalid_json")
 
 
 async def test_a_message_may_come_in_pieces(server_without_model: Served) -> None:
@@ -249,7 +265,7 @@ async def test_waiting_messages_count_as_bodies() -> None:
 
 
 async def test_a_drain_closes_idle_sockets_and_lets_answers_end(settings: Settings) -> None:
-    settings = attrs.evolve(settings, shutdown_timeout=3600.0)
+    settings = attrs.evolve(settings, db=":memory:", shutdown_timeout=3600.0)
     async with hanging(settings, tokens=8) as (served, busy, faults), open_socket(served) as idle:
         await busy.send(LOCAL)
         served.server.drain.set()
@@ -258,6 +274,9 @@ async def test_a_drain_closes_idle_sockets_and_lets_answers_end(settings: Settin
         assert (await busy.rest())[-1]["type"] == "response.incomplete"
         assert await closed_with(busy) == (1001, ["draining"])
         await served.server.stopped.wait()
+        assert served.system.refs.audit is not None
+        rows, _ = served.system.refs.audit.book.after(0)
+        assert ("refused", "draining") in [(row.ending, row.error) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -300,6 +319,7 @@ async def test_large_answers_that_nobody_reads_leave_no_memory_for_others(
     monkeypatch.setattr(socket_session, "UNSENT_BYTES", MEGABYTE)
     tools = [{"type": "function", "name": "look"}, {"type": "web_search", "note": "x" * 900_000}]
     echoed = {**LOCAL, "tools": tools, "generate": False}
+    settings = attrs.evolve(settings, db=":memory:")
     async with serving(settings, send_timeout=600.0) as served, open_socket(served) as socket:
 
         async def code() -> str | None:
@@ -315,6 +335,13 @@ async def test_large_answers_that_nobody_reads_leave_no_memory_for_others(
                 return await code() == "too_many_answers"
 
             await eventually(refuses)
+            audit = served.system.refs.audit
+
+            async def recorded() -> bool:
+                rows = () if audit is None else audit.book.after(0)[0]
+                return ("failed", "too_many_answers") in [(row.ending, row.error) for row in rows]
+
+            await eventually(recorded)
             assert (await socket.answer(json.dumps({**LOCAL, "generate": False})))[-1]["type"] != "error"
 
         async def answers() -> bool:

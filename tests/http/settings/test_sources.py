@@ -157,6 +157,7 @@ def test_an_entry_of_a_model_must_name_model_and_setting(entry: str) -> None:
         ("port = 5.5", "port = 5.5: must be a whole number"),
         ("port = true", "port = True: must be a whole number"),
         ("host = 5", "host = 5: must be a string"),
+        ("api_key = 5", "settings.toml: api_key: must be a string"),
         ("models = [1]", r"models = \[1\]: must be a list of strings"),
         ("prot = 5", "there is no setting 'prot' .did you mean 'port'"),
         ("model.x = 5", r'model must be tables with a name, such as \[model."org/name"\]'),

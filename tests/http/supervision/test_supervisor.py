@@ -19,8 +19,9 @@ from typing import Any
 import psutil
 import pytest
 
-from greenroom.http.process.exit_status import ExitStatus
-from greenroom.http.supervision.supervisor import STOP_RESERVE
+from greenroom.http.process.exit_status import ExitStatus, Terminal
+from greenroom.http.supervision.heartbeat import SilenceLimits, Systemd
+from greenroom.http.supervision.supervisor import STOP_RESERVE, ParentLog, Supervisor
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, OutputLines, wait_until
 from greenroom.tests.support.servers.server_processes import kill_children
 
@@ -143,11 +144,12 @@ def supervising(
 
 
 def test_a_killed_child_is_replaced_and_nobody_is_refused() -> None:
+    nameless = getattr(signal, "SIGRTMAX", signal.SIGKILL + 1) - 1
     with supervising() as parent:
-        for restarts in range(3):
+        for restarts, number in enumerate((signal.SIGKILL, nameless, signal.SIGKILL)):
             pid, told, _ = parent.hello()
             assert told == restarts
-            os.kill(pid, signal.SIGKILL)
+            os.kill(pid, number)
             with socket.create_connection(parent.place, timeout=PATIENCE):
                 pass  # accepted by the system even while no child runs
         died = parent.wait_for("server died")
@@ -205,11 +207,36 @@ def test_a_signal_between_two_children_ends_the_parent() -> None:
         assert parent.process.wait(PATIENCE) == 0
 
 
+class LongLook(Terminal):
+    """A terminal at which a signal to end comes while it is looked at."""
+
+    @property
+    def is_gone(self) -> bool:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return False
+
+
+def test_a_signal_that_comes_while_another_is_looked_at_ends_a_pause() -> None:
+    parent = Supervisor((), (), 1.0, ParentLog("json", "error"), Systemd({}), SilenceLimits(0.1, 0.1))
+    parent._terminal = LongLook()
+    parent._wakeup, write = os.pipe()
+    os.set_blocking(parent._wakeup, False)
+    parent._received.append(signal.SIGHUP)
+    before = signal.signal(signal.SIGTERM, lambda number, _frame: parent._received.append(number))
+    try:
+        assert not parent._pause(PATIENCE)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        os.close(parent._wakeup)
+        os.close(write)
+
+
 def test_a_child_that_does_not_end_is_forced_after_its_time() -> None:
     deaf = CHILD.replace("lambda *_: os._exit(0)", "signal.SIG_IGN")
     with supervising(deaf, stopping=0.5 - STOP_RESERVE) as parent:
         parent.hello()
         parent.process.send_signal(signal.SIGTERM)
+        parent.wait_for("shutdown forced")
         assert parent.process.wait(PATIENCE) == 75
 
 

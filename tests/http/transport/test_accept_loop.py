@@ -76,6 +76,15 @@ async def test_draining_waits_for_no_client_that_has_not_asked(begun: bytes) -> 
             assert b'"code":"draining"' in answer.replace(b" ", b"")
 
 
+async def test_draining_passes_over_who_has_just_been_refused() -> None:
+    lengths = b"Content-Length: 9\r\nTransfer-Encoding: chunked"
+    async with running(make_app(), Settings(shutdown_timeout=600)) as server, connected(server) as client:
+        await client.send(b"POST /length HTTP/1.1\r\nHost: a\r\n" + lengths + b"\r\n\r\n")
+        assert (await client.receive_response()).status == 400
+        server.drain.set()
+        await server.stopped.wait()
+
+
 async def test_draining_lets_a_stream_end() -> None:
     async with running(make_app(), Settings(shutdown_timeout=600)) as server, connected(server) as client:
         await client.request("GET", "/stream/30/10")
@@ -222,7 +231,7 @@ async def test_a_client_is_refused_on_the_last_descriptor() -> None:
                     assert answer.json()["error"]["code"] == "too_many_connections"
                     assert await client.read_to_end() == b""
                     late.shutdown(socket.SHUT_WR)
-                    while server.loop.is_refusing:
+                    while server.loop._refusals._lingering:
                         await trio.lowlevel.checkpoint()
                     await trio.testing.wait_all_tasks_blocked()  # the next accept fails again
             assert (await fetch(server, "GET", "/")).body == b"ok"

@@ -128,6 +128,16 @@ async def test_without_ipv6_it_says_nothing(reason: int, monkeypatch: pytest.Mon
     assert logs == []
 
 
+async def test_an_address_that_is_found_twice_is_listened_to_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with _bound(0, socket.AF_INET) as free:
+        port = free.getsockname()[1]
+    found = socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found * 2)
+    listeners = await open_listeners(Settings(host="twice.example", port=port), ())
+    assert _names(listeners) == [("127.0.0.1", port)]
+    close_listeners(listeners)
+
+
 async def test_a_taken_port_is_an_error_at_once() -> None:
     async with running(make_app(), Settings()) as server:
         with pytest.raises(OSError, match=f"in use: '127.0.0.1:{server.port}'"):

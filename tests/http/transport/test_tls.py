@@ -25,8 +25,9 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.clients.web_socket_clients import KEY, PATH, RawSocket
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bounded_waits import wait_until
-from greenroom.tests.support.servers.connection_app import wait_until_closed
-from greenroom.tests.support.servers.http_servers import RawClient, Served, fetch
+from greenroom.tests.support.servers.connection_app import make_app, wait_until_closed
+from greenroom.tests.support.servers.http_servers import RawClient, Served, fetch, running
+from greenroom.tests.support.servers.http_servers import connected as connected_plainly
 from greenroom.tests.support.servers.http_servers import serving as serving_here
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 
@@ -185,6 +186,19 @@ async def test_a_client_that_does_not_shake_hands_is_closed(
                         pass
     await status(served, trusting(authority))
     await wait_until_closed(served.server)
+
+
+async def test_a_drain_waits_for_no_handshake(
+    authority: trustme.CA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_stream, "HANDSHAKE_SECONDS", 600.0)
+    certificate, key = write_certificate(authority, tmp_path)
+    settings = Settings(tls_certificate=certificate, tls_key=key, shutdown_timeout=600.0)
+    async with running(make_app(), settings) as server, connected_plainly(server):
+        while not server.loop.connections:
+            await trio.lowlevel.checkpoint()
+        server.drain.set()
+        await server.stopped.wait()
 
 
 @pytest.mark.deep

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import httpx
 import pytest
+import trio
 
+from greenroom.api import open_system, serve
 from greenroom.http.transport.bound_sockets import bind_path, remove_paths, unix_paths
+from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 
 
@@ -54,6 +57,14 @@ def test_what_a_dead_server_left_is_taken_over_and_a_file_is_not(path: str) -> N
     refused = run_greenroom("serve", "--port", "0", "--listen", f"unix:{path}")
     assert refused.returncode == 1
     assert Path(path).read_text() == "a file of somebody's"
+
+
+async def test_a_server_that_cannot_begin_leaves_no_socket(path: str) -> None:
+    settings = Settings(port=0, listen=(f"unix:{path}",), tls_certificate="/nowhere", shutdown_timeout=60.0)
+    async with open_system(settings) as system:
+        with pytest.raises(FileNotFoundError):
+            await serve(system, settings)
+    assert not await trio.Path(path).exists()
 
 
 @pytest.mark.parametrize("address", ["unix:", "unix:relative", "unix:/" + "a" * 200, "/run/a:80"])
