@@ -79,9 +79,7 @@ def _versions() -> list[str]:
     for name in names:
         try:
             found.append(f"{name} {version(name)}")
-        except (
-            PackageNotFoundError
-        ):  # an extra, or the program runs from a folder without having been installed
+        except PackageNotFoundError:  # an extra, or the program runs from a folder
             found += [f"{name} unknown"] if name == names[0] else []
     return [*found, f"Python {platform.python_version()}"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from string import Template
 from urllib.parse import urlsplit
@@ -167,7 +167,6 @@ def _values(server: ServerFacts) -> dict[str, str]:
     def truth(value: bool) -> str:
         return "true" if value else "false"
 
-    shown: Callable[[int], str] = str
     parts = urlsplit(server.url)
     return {
         "url": server.url,
@@ -175,9 +174,9 @@ def _values(server: ServerFacts) -> dict[str, str]:
         "port": str(parts.port or (443 if parts.scheme == "https" else 80)),
         "key": server.key,
         "model": server.model,
-        "context": shown(server.tokens),
-        "answer": shown(server.longest_answer),
-        "prompt": shown(server.tokens - server.longest_answer),
+        "context": str(server.tokens),
+        "answer": str(server.longest_answer),
+        "prompt": str(server.tokens - server.longest_answer),
         "tools": truth(server.takes_tools),
         "images": truth(server.sees),
         "thinks": truth(server.thinks),

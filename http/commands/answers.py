@@ -51,7 +51,7 @@ def embed(
 ) -> None:
     """Print the vectors of texts, each as a line of JSON. With - as TEXT, each line of stdin is a text.
 
-    MODEL is a local folder or a hub id. Lines are read, embedded and printed as they come, so that there
+    MODEL is a local folder or a hub id. Lines are read, embedded and printed 1,024 at a time, so that there
     may be any number of them; empty ones are left out, but counted by `index`.
 
     \b

@@ -21,6 +21,7 @@ from greenroom.schemas.settings.settings import Settings
 if TYPE_CHECKING:
     from greenroom.http.terminal.answer_sources import AnswerSource
     from greenroom.http.terminal.chosen_server import ChosenServer
+    from greenroom.http.terminal.session import Shown
 
 DEFAULTS = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
 FLAGS = (
@@ -75,6 +76,7 @@ def command(
     if demo and (model or url):
         raise click.UsageError("--demo is a model of this command: name no other, and no server")
     local: LocalModels = context.obj
+    shown = _read_images(images)  # before a download: a name may be wrong
 
     def name_first(settings: Settings) -> Settings:
         if not is_asked(settings, demo=demo):
@@ -92,7 +94,7 @@ def command(
         place="MODEL",
         name_first=name_first,
     )
-    talk = _conversation(instructions, images)
+    talk = _conversation(instructions, shown)
     options = {} if thinking is None else {"enable_thinking": thinking}
 
     # A server of its own has them as its settings.
@@ -108,22 +110,27 @@ def command(
     server.run(talk_to)
 
 
-def _conversation(
-    instructions: str | None, images: tuple[str, ...]
-) -> Callable[[AnswerSource], Awaitable[int]]:
+def _read_images(images: tuple[str, ...]) -> Shown:
+    if not images:
+        return ()
+
+    from greenroom.http.terminal.answer_sources import CannotShowError, read_shown_file
+
+    try:
+        return tuple(read_shown_file(image) for image in images)
+    except CannotShowError as problem:
+        raise click.UsageError(str(problem)) from problem
+
+
+def _conversation(instructions: str | None, shown: Shown) -> Callable[[AnswerSource], Awaitable[int]]:
     """Return the function to run with a source of responses: a conversation, or the one prompt on stdin.
-    Raises UsageError: an image cannot be read, or stdin holds no prompt.
+    Raises UsageError: stdin holds no prompt.
     """
     from rich.console import Console
 
-    from greenroom.http.terminal.answer_sources import CannotShowError, read_shown_file
     from greenroom.http.terminal.session import answer_once, run_conversation
     from greenroom.http.terminal.streams import read_text
 
-    try:
-        shown = tuple(read_shown_file(image) for image in images)
-    except CannotShowError as problem:
-        raise click.UsageError(str(problem)) from problem
     if sys.stdin is not None and sys.stdin.isatty():
         return partial(run_conversation, console=Console(), instructions=instructions, shown=shown)
     return partial(answer_once, prompt=read_text(), instructions=instructions, shown=shown)

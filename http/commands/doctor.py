@@ -31,7 +31,7 @@ from greenroom.http.settings.check_value import FIELDS
 from greenroom.http.settings.sources import GroupedCommand, settings_options
 from greenroom.http.settings.start_checks import check_at_start
 from greenroom.http.terminal.admin_client import AdminClient, running_server
-from greenroom.http.terminal.streams import MODEL
+from greenroom.http.terminal.streams import MODEL, without_home
 from greenroom.http.transport.accept_loop import needed_descriptors
 from greenroom.schemas.models.model_description import MachineReport
 from greenroom.schemas.protocols.download_protocol import size_text
@@ -116,9 +116,7 @@ class Finding:
 
     def line(self) -> str:
         """Return the finding as a line; the user's name in paths is left out, as reports are public."""
-        home = str(Path.home())
-        text = self.text.replace(home, "~") if len(home) > 1 else self.text
-        shown = "".join(each if each.isprintable() else " " for each in text)
+        shown = "".join(each if each.isprintable() else " " for each in without_home(self.text))
         return f"{'WRONG' if self.wrong else 'ok':<6}{self.subject:<14}{shown}"
 
 
@@ -251,18 +249,18 @@ def check_models(rows: list[dict[str, Any]], named: Collection[str], hub_cache: 
     there too.
     """
     counts: Counter[str] = Counter()
+    places = {os.path.realpath(os.path.expanduser(each)) for each in named}
     for row in rows:
         name, folder = row["id"], row["folder"]
+        is_named = name in named or folder in places
         if row["problem"]:
-            foreign = folder is not None and Path(folder).is_relative_to(hub_cache) and name not in named
+            foreign = folder is not None and Path(folder).is_relative_to(hub_cache) and not is_named
             yield Finding("model", f"{name}: {row['problem']}", wrong=not foreign)
         elif folder is None:
             yield Finding("model", f"{name}: not on this machine; it is downloaded when it is needed")
         elif row["fits"] is False:
             least = size_text(row["least_bytes"] or 0)
-            yield Finding(
-                "model", f"{name}: needs at least {least}, more than models may have", name in named
-            )
+            yield Finding("model", f"{name}: needs at least {least}, more than models may have", is_named)
         else:
             counts[row["type"] or "unknown"] += 1
     usable = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items())) or "none"

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from types import FrameType
 
 import click
@@ -16,6 +15,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import status_of_signal
 from greenroom.http.terminal.progress import download_bar
+from greenroom.http.terminal.streams import without_home
 from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.protocols.download_protocol import DownloadProgress, size_text
 from greenroom.schemas.settings.settings import Settings
@@ -62,11 +62,10 @@ def fetch_missing(local: LocalModels, settings: Settings) -> None:
 
 def sentence(download: Download) -> str:
     """Return a sentence about a download that is about to start."""
-    folder = download.folder.replace(str(Path.home()), "~", 1)
     files = "1 file" if download.files == 1 else f"{download.files} files"
     return (
         f"{download.model} is not on this machine: downloading {size_text(download.nbytes)} in {files} from "
-        f"{download.source} to {folder}"
+        f"{download.source} to {without_home(download.folder)}"
     )
 
 

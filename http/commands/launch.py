@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 import click
 import httpx2
 
-from greenroom.http.clients.launched import LaunchedClient
+from greenroom.http.clients.connected import connected_names, lines_for, needed_tokens
+from greenroom.http.clients.launched import LAUNCHED, LaunchedClient
 from greenroom.http.clients.server_facts import (
+    FILE,
     NO_KEY,
     Launch,
     ServerFacts,
@@ -29,16 +32,11 @@ from greenroom.http.clients.server_facts import (
 )
 from greenroom.http.process.exit_status import status_of_signal
 from greenroom.http.process.runtime_file import RunningServer, running_servers
+from greenroom.http.settings.sources import environment_key
 from greenroom.http.terminal.admin_client import DEFAULT_URL, NO_SOCKETS, check_client_url
 from greenroom.http.terminal.chosen_server import ServedModels
 from greenroom.http.terminal.streams import for_terminal
 
-if TYPE_CHECKING:
-    from greenroom.http.clients.launched import LaunchedClient
-    from greenroom.http.clients.server_facts import Launch, ServerFacts
-
-
-NAMES = ("claude", "codex", "opencode", "aider", "cn", "cline", "llm")
 _NOT_INSTALLED = 127
 
 
@@ -48,7 +46,7 @@ _NOT_INSTALLED = 127
     "--url", callback=check_client_url, help="Address of the server, instead of one on this machine."
 )
 @click.option("--print", "prints", is_flag=True, help="Print what would be started, with which settings.")
-@click.argument("client", type=click.Choice(NAMES))
+@click.argument("client", type=click.Choice(tuple(LAUNCHED)))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def command(
     model: str | None, url: str | None, prints: bool, client: str, arguments: tuple[str, ...]
@@ -65,10 +63,8 @@ def command(
       greenroom launch --model org/name codex exec "Explain this folder"
       greenroom launch --print opencode
     """
-    from greenroom.http.clients.launched import LAUNCHED
-
     launched, folder = LAUNCHED[client], client_folder(client)
-    if not prints and _find(launched.program) is None:
+    if not prints and shutil.which(launched.program) is None:
         click.echo(f"greenroom: {launched.title} is not installed: {launched.install}", err=True)
         sys.exit(_NOT_INSTALLED)
     with server_for_client(url, model, folder) as (server, certificate, is_own):
@@ -80,9 +76,9 @@ def command(
             return
         try:
             started.write(folder)
+            status = _run(launched, started, is_own=is_own)
         except OSError as error:
             raise click.ClickException(f"{error.filename or folder}: {error.strerror}") from error
-        status = _run(launched, started, is_own=is_own)
     sys.exit(status)
 
 
@@ -95,7 +91,7 @@ def client_folder(client: str) -> Path:
 def _run(launched: LaunchedClient, started: Launch, *, is_own: bool) -> int:
     """Run the client, and return its exit status; beside a running server it replaces this process."""
     program, *arguments = started.command
-    path = _find(program) or program
+    path = shutil.which(program) or program
     environment = started.variables(os.environ)
     if not is_own:
         sys.stdout.flush()
@@ -114,15 +110,8 @@ def _take_interrupts() -> None:
         signal.signal(number, signal.SIG_DFL)
 
 
-def _find(program: str) -> str | None:
-    import shutil
-
-    return shutil.which(program)
-
-
 def _print(started: Launch, folder: Path, server: ServerFacts) -> None:
     """Print the commands and files of a client's start, with `KEY` in place of the API key."""
-    from greenroom.http.clients.server_facts import FILE
 
     def hidden(text: str) -> str:
         return text.replace(server.key, "KEY") if len(server.key) > len("none") else text
@@ -152,8 +141,6 @@ def connect_command(client: str | None, url: str | None, model: str) -> None:
       greenroom connect zed --model org/name
       greenroom connect open-webui --url http://studio.local:8000
     """
-    from greenroom.http.clients.connected import connected_names, lines_for, needed_tokens
-
     names = connected_names()
     if client is None:
         for name, title in sorted(names.items()):
@@ -162,23 +149,17 @@ def connect_command(client: str | None, url: str | None, model: str) -> None:
     if client not in names:
         raise click.BadParameter(f"'{client}' is none of {', '.join(sorted(names))}", param_hint="CLIENT")
 
-    import httpx2
-
-    from greenroom.http.clients.server_facts import ServerFacts, facts_of
-    from greenroom.http.process.runtime_file import running_servers
-    from greenroom.http.terminal.chosen_server import ServedModels
-
     running = [server for server in running_servers() if server.urls] if url is None else []
     place = url or (running[0].urls[0] if running else DEFAULT_URL)
-    key = os.environ.get("GREENROOM_API_KEY") or (running[0].key if running else "") or "none"
+    key = environment_key() or (running[0].key if running else "") or NO_KEY
     facts = ServerFacts(place, model, "YOUR_KEY")
     try:
         with closing(ServedModels(place, key, verifies=not running)) as models:
             listed = models.named(model)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
-        reason = error or type(error).__name__
+        reason = str(error) or type(error).__name__
         click.echo(
-            for_terminal(f"greenroom: {place} does not answer ({reason}): the lengths are guesses"), err=True
+            for_terminal(f"greenroom: {place} tells no lengths ({reason}): those below are guesses"), err=True
         )
     else:
         if listed is None:
@@ -190,12 +171,7 @@ def connect_command(client: str | None, url: str | None, model: str) -> None:
         text = lines_for(client, facts)
     except ValueError as error:
         raise click.ClickException(for_terminal(str(error))) from error
-    click.echo(for_terminal_lines(text))
-
-
-def for_terminal_lines(text: str) -> str:
-    """Return lines without the control characters that a terminal would interpret."""
-    return "\n".join(map(for_terminal, text.split("\n")))
+    click.echo(for_terminal(text))
 
 
 _SELF_SIGNED = (
@@ -208,9 +184,9 @@ def server_for_client(
     url: str | None, model: str | None, folder: Path
 ) -> Iterator[tuple[ServerFacts, str, bool]]:
     """Yield the server to use, the path of its certificate, and whether it was started for this."""
-    own_key = os.environ.get("GREENROOM_API_KEY", "")
+    own_key = environment_key()
     if url is not None:
-        yield _facts(url.removesuffix("/v1"), own_key, model), "", False
+        yield _facts(url, own_key, model), "", False
         return
     servers = running_servers()
     for running in servers:
@@ -226,7 +202,7 @@ def server_for_client(
     try:
         with own_server(model, folder / "server.log") as running:
             yield _facts_of_running(running, own_key, None), running.certificate, True
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:  # its folder may be read-only
         raise click.ClickException(for_terminal(str(error))) from error
 
 
@@ -242,7 +218,7 @@ def _facts(url: str, key: str, model: str | None, *, verifies: bool = True) -> S
                 models.first_of(("text", "vision")) if model is None else models.named(model)
             )
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError) as error:
-        raise click.ClickException(for_terminal(f"{url} does not answer: {error}")) from error
+        raise click.ClickException(for_terminal(f"{url}: {str(error) or type(error).__name__}")) from error
     if listed is None:
         wanted = f"model '{model}'" if model else "model for chats"
         raise click.ClickException(for_terminal(f"the server at {url} has no {wanted}"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import attrs
@@ -16,7 +16,7 @@ from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.settings.sources import BadSettingError, settings_options
 from greenroom.http.terminal.admin_client import check_url
 from greenroom.http.terminal.running_server import listing_server, server_options
-from greenroom.http.terminal.streams import MODEL
+from greenroom.http.terminal.streams import MODEL, without_home
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
@@ -57,7 +57,7 @@ def command(
     if server is None:
         rows = local.describe(attrs.evolve(settings, models=models or settings.models))
     else:
-        rows = server.get("/v1/models")["data"]
+        rows = _described(server, server.get("/v1/models"))
     if as_json:
         click.echo(json.dumps(rows, indent=2))
     elif sys.stdout.isatty():
@@ -65,6 +65,14 @@ def command(
     else:
         for row in rows:
             click.echo("\t".join(_cells(row)))
+
+
+def _described(server: AdminClient, answer: Any) -> list[dict[str, Any]]:
+    """Return the models that a server describes. Raises ClickException: it is another program."""
+    rows = answer.get("data", [answer]) if isinstance(answer, dict) else None
+    if not isinstance(rows, list) or not all(isinstance(row, dict) and "settings" in row for row in rows):
+        raise click.ClickException(f"the server at {server.url} is no Greenroom: it describes no models")
+    return rows
 
 
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
@@ -76,22 +84,29 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _print_table(rows: list[dict[str, Any]]) -> None:
+    def shown(row: dict[str, Any]) -> tuple[str, ...]:
+        *cells, place = _cells(row)
+        return *cells, "\n".join((without_home(place), *row.get("notices", ())))
+
+    place = "state" if any(row["state"] for row in rows) else "folder"
+    _print(("model", "kind", "architecture", "context", "size", place), map(shown, rows))
+
+
+_NUMBERS = ("context", "size", "downloads", "likes")  # Columns that end at the right
+
+
+def _print(columns: Sequence[str], rows: Iterable[tuple[str, ...]]) -> None:
+    """Print a table, whose cells are folded where the terminal is narrow."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table()
-    table.add_column("model", overflow="fold")
-    table.add_column("kind")
-    table.add_column("architecture")
-    table.add_column("context", justify="right")
-    table.add_column("size", justify="right")
-    of_server = any(row["state"] for row in rows)
-    table.add_column("state" if of_server else "folder", overflow="fold")
+    for column in columns:
+        justify: Literal["right", "left"] = "right" if column in _NUMBERS else "left"
+        table.add_column(column, overflow="fold", justify=justify)
     for row in rows:
-        *cells, place = _cells(row)
-        lines = (place.replace(str(Path.home()), "~"), *row.get("notices", ()))
-        table.add_row(*map(Text, (*cells, "\n".join(lines))))
+        table.add_row(*map(Text, row))  # no markup: brackets of a name are its own
     Console().print(table)
 
 
@@ -155,10 +170,11 @@ def show_command(
 def _served(settings: Settings, url: str | None, model: str, *, stays_local: bool) -> list[dict[str, Any]]:
     """Return the description of a model by a running server; none if it does not serve it, or none runs."""
     server = listing_server(settings, url, stays_local=stays_local)
-    found = None if server is None else server.get(f"/v1/models/{quote(model)}", absent_ok=True)
-    if url is not None and found is None:
-        raise click.ClickException(f"the server at {url} has no model '{model}'")
-    return [] if found is None else [found]
+    if server is None or (found := server.get(f"/v1/models/{quote(model)}", absent_ok=True)) is None:
+        if url is not None:
+            raise click.ClickException(f"the server at {url} has no model '{model}'")
+        return []
+    return _described(server, found)
 
 
 def _facts(row: dict[str, Any]) -> dict[str, Any]:
@@ -195,8 +211,6 @@ def search_command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
       greenroom search qwen3 4bit
       greenroom search whisper --limit 5 --json
     """
-    import attrs
-
     from greenroom.actors.downloads.downloads import search
     from greenroom.schemas.problems import ProblemError
 
@@ -217,25 +231,10 @@ def search_command(words: tuple[str, ...], limit: int, as_json: bool) -> None:
         for each in found
     ]
     if sys.stdout.isatty():
-        _print_found(rows)
+        _print(("model", "downloads", "likes", ""), rows)
     else:
         for row in rows:
             click.echo("\t".join(row))
-
-
-def _print_found(rows: list[tuple[str, ...]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table()
-    table.add_column("model", overflow="fold")
-    table.add_column("downloads", justify="right")
-    table.add_column("likes", justify="right")
-    table.add_column("")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
 
 
 @click.command()
@@ -259,7 +258,6 @@ def rm_command(settings: Settings, model: str, yes: bool, url: str | None) -> No
     from greenroom.actors.downloads.upkeep import find_removal
     from greenroom.http.terminal.admin_client import find_server
     from greenroom.schemas.problems import ProblemError
-    from greenroom.schemas.protocols.download_protocol import size_text
 
     try:
         removal = find_removal(model, settings)

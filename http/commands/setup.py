@@ -17,6 +17,7 @@ import click
 from greenroom.http.commands.local_models import LocalModels
 from greenroom.http.process.exit_status import program_name
 from greenroom.http.settings.sources import BadSettingError, settings_options, write_settings
+from greenroom.http.terminal.streams import without_home
 from greenroom.schemas.protocols.download_protocol import size_text
 from greenroom.schemas.settings.settings import Settings
 
@@ -108,7 +109,8 @@ def fetch_first_model(local: LocalModels, settings: Settings, config: Path | Non
     fetch_missing(local, attrs.evolve(settings, models=(hub_id,)))
     try:
         path = write_settings(config, {"models": (hub_id,)})
-        say(f"From now on it is the model of {_shown(path)}; `{program_name()} setup` asks again.\n")
+        shown = without_home(str(path))
+        say(f"From now on it is the model of {shown}; `{program_name()} setup` asks again.\n")
     except BadSettingError as problem:
         say(f"It is not remembered: {problem.format_message()}\n")
     return hub_id
@@ -175,10 +177,6 @@ def press(question: str, keys: Sequence[str], usual: str) -> str:
 def say(text: str) -> None:
     """Print a line to the terminal, beside what a command writes."""
     click.echo(text, err=True)
-
-
-def _shown(path: Path) -> str:
-    return str(path).replace(os.path.expanduser("~"), "~", 1)
 
 
 @click.command()

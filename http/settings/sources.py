@@ -57,6 +57,18 @@ class BadSettingError(click.ClickException):
     exit_code = ExitStatus.BAD_SETTING
 
 
+def environment_key(*names: str) -> str:
+    """Return the API key that commands send, or that of further variables; empty without one. Raises
+    ClickException: it is no key.
+    """
+    for name in (KEY_VARIABLE, *names):
+        if key := os.environ.get(name, "").strip():
+            if not (key.isascii() and key.isprintable()):
+                raise click.ClickException(f"{name} is no key: it must be printable ASCII")
+            return key
+    return ""
+
+
 def settings_options(*names: str) -> Callable[[F], Callable[..., Any]]:
     """Return a decorator that gives a command flags for the settings `names` and an argument `settings`.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from greenroom.http.settings.sources import KEY_VARIABLE
+from greenroom.http.settings.sources import KEY_VARIABLE, environment_key
 from greenroom.schemas.settings.listen_address import UNIX
 from greenroom.schemas.settings.settings import Settings
 
@@ -30,10 +29,10 @@ _STATUS_BYTES = 1_000_000
 
 
 def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -> str | None:
-    """Return the address of a server without a slash at its end, or that of its Unix socket. Raises
+    """Return the address of a server without `/v1` at its end, or that of its Unix socket. Raises
     BadParameter: it is neither a URL nor `unix:/PATH`.
     """
-    if text is None or text.startswith(f"{UNIX}/"):
+    if text is None or text.startswith((f"{UNIX}/", f"{UNIX}~")):
         return text
     try:
         parts = urlsplit(text)
@@ -42,7 +41,7 @@ def check_url(_ctx: click.Context, _option: click.Parameter, text: str | None) -
         usable = False
     if not usable:
         raise click.BadParameter(f"'{text}' is neither a URL such as {DEFAULT_URL} nor unix:/PATH")
-    return text.rstrip("/")
+    return text.rstrip("/").removesuffix("/v1")
 
 
 NO_SOCKETS = "other programs cannot use a Unix socket: let the server listen on a port of this machine, too"
@@ -110,14 +109,6 @@ def running_server(url: str) -> RunningServer | None:
     return next((each for each in servers if _place(url) in map(_place, each.addresses)), None)
 
 
-def key_headers() -> dict[str, str]:
-    """Return the headers with the key of the environment; none if it has no key."""
-    key = os.environ.get(KEY_VARIABLE, "").strip()
-    if not (key.isascii() and key.isprintable()):
-        raise click.ClickException(f"{KEY_VARIABLE} is no key: it must be printable ASCII")
-    return {"Authorization": f"Bearer {key}"} if key else {}
-
-
 class AdminClient:
     """A client of a server's `/admin`, with the key of the environment.
 
@@ -136,7 +127,8 @@ class AdminClient:
         # A load or a drain may take long. Proxies of the environment would hide that we are on its machine.
         timeout = httpx2.Timeout(None, connect=CONNECT_SECONDS)
         own = running_server(url)
-        headers = key_headers() or ({} if own is None else {"Authorization": f"Bearer {own.key}"})
+        key = environment_key() or (own.key if own is not None else "")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         # A locked file of the same user names the address of its own server, whatever its certificate says.
         verify = own is None
         transport = httpx2.HTTPTransport(verify=verify, trust_env=False, uds=socket_path(url))

@@ -52,24 +52,24 @@ async def speak_to_file(
 
 async def _spoken(answers: ServerAnswers, speech: SpeechInput) -> AsyncGenerator[AudioChunk | PromptProgress]:
     """Yield the samples of a text's speech as they arrive, and how much of the text is spoken."""
-    header, rate, ended = b"", 0, False
+    waiting, rate, ended = b"", 0, False  # bytes that are not a whole header or sample yet
     async with aclosing(answers.stream("/v1/audio/speech", json=await _body(answers, speech))) as documents:
         async for document in documents:
             ended = ended or document.get("type") == "speech.audio.done"
             if (progress := progress_of(document)) is not None:
                 yield progress
             try:
-                samples = base64.b64decode(document.get("audio", ""), validate=True)
+                waiting += base64.b64decode(document.get("audio", ""), validate=True)
             except (ValueError, TypeError) as error:
                 raise answers.unreadable() from error
             if not rate:
-                header += samples
-                if len(header) < _HEADER_BYTES:
+                if len(waiting) < _HEADER_BYTES:
                     continue
-                (rate,) = struct.unpack_from("<I", header, _RATE_AT)
-                samples = header[_HEADER_BYTES:]
-            if samples:
-                yield AudioChunk(samples, rate)
+                (rate,) = struct.unpack_from("<I", waiting, _RATE_AT)
+                waiting = waiting[_HEADER_BYTES:]
+            if rate and (whole := len(waiting) // 2 * 2):
+                yield AudioChunk(waiting[:whole], rate)
+                waiting = waiting[whole:]
     if not ended:
         raise answers.unreadable()
 

@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from typing import Any, TypeVar
 
 import attrs
@@ -18,10 +19,10 @@ import trio
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-from greenroom.http.encoding.encoding import in_order, json_bytes, json_string, vector_json
+from greenroom.http.encoding.encoding import json_bytes, json_string, vector_json
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.answer_sources import open_client, server_events
-from greenroom.http.terminal.chosen_server import ChosenServer
+from greenroom.http.terminal.chosen_server import ChosenServer, refusal
 from greenroom.http.terminal.streams import read_lines, try_print
 from greenroom.schemas.events.events import Failed, PromptProgress
 from greenroom.schemas.events.result_events import Vector
@@ -61,13 +62,14 @@ async def _embed_group(
         **given(dimensions=asked.dimensions, input_type=asked.input_type, instruction=asked.instruction),
     }
     try:
-        return in_order(await answers.read("/v1/embeddings", _vectors, json=body))
+        return await answers.read("/v1/embeddings", partial(_vectors, len(group)), json=body)
     except click.ClickException as error:
         raise click.ClickException(_named(error.message, group)) from error
 
 
-def _vectors(document: Any) -> list[Vector]:
-    return [Vector(base64.b64decode(entry["embedding"]), int(entry["index"])) for entry in document["data"]]
+def _vectors(count: int, document: Any) -> list[Vector]:
+    found = {int(entry["index"]): base64.b64decode(entry["embedding"]) for entry in document["data"]}
+    return [Vector(found[index], index) for index in range(count)]
 
 
 def _print(vectors: Sequence[Vector], group: Sequence[Line]) -> bool:
@@ -104,8 +106,7 @@ async def rank_lines(
                 documents = [line.text for line in group]
                 body = {"model": server.model, "query": query, "documents": documents}
                 body |= given(instruction=instruction)
-                scores = await answers.read("/v1/rerank", _scores, json=body)
-                ranked += ((group[index], score) for index, score in scores)
+                ranked += await answers.read("/v1/rerank", partial(_scores, group), json=body)
                 ranked = sorted(ranked, key=lambda entry: (-entry[1], entry[0].index))[:top]
                 read = f"{group[-1].index + 1:,} documents"
                 progress.update(task, completed=group[-1].end, description=read)
@@ -113,8 +114,8 @@ async def rank_lines(
     return ExitStatus.DONE if printed else ExitStatus.FAILED
 
 
-def _scores(document: Any) -> list[tuple[int, float]]:
-    return [(int(entry["index"]), float(entry["relevance_score"])) for entry in document["results"]]
+def _scores(group: Sequence[Line], document: Any) -> list[tuple[Line, float]]:
+    return [(group[int(entry["index"])], float(entry["relevance_score"])) for entry in document["results"]]
 
 
 def _print_ranked(ranked: list[tuple[Line, float]]) -> bool:
@@ -204,11 +205,11 @@ class ServerAnswers:
         try:
             answer = await self._client.send(self._request(path, content))
             if answer.status_code != 200:
-                raise click.ClickException(self.server.refusal(answer.status_code, answer.content).detail)
+                raise click.ClickException(refusal(answer.status_code, answer.content).detail)
             return read(answer.json())
         except (httpx2.HTTPError, httpx2.InvalidURL) as error:
             raise click.ClickException(self.server.gone(error).detail) from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise self.unreadable() from error
 
     async def stream(self, path: str, **content: Any) -> AsyncGenerator[Mapping[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import httpx2
 
 from greenroom.http.media.media_reader import MAX_FILE_BYTES
-from greenroom.http.terminal.chosen_server import ChosenServer, socket_path
+from greenroom.http.terminal.chosen_server import ChosenServer, refusal, socket_path
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -103,26 +103,35 @@ async def server_events(
     failure: Failed | None = None
     try:
         if response.status_code != 200:
-            yield Failed(server.refusal(response.status_code, await response.aread()))
+            yield Failed(refusal(response.status_code, await response.aread()))
             return
-        async for line in response.aiter_lines():
-            # Keep reading after a failure: httpx2 leaves generators open if iteration stops early.
-            if failure is not None or not line.startswith("data:") or line.endswith("[DONE]"):
-                continue
-            try:
-                document = json.loads(line[5:])
-                failed = "error" in document or document.get("type") == "error"
-            except (ValueError, TypeError, AttributeError, RecursionError) as error:
-                failure = Failed(server.gone(error))
-                continue
-            if failed:
-                failure = Failed(server.refusal(500, line[5:].encode()))
-            else:
-                yield document
+        rest = b""
+        # Not by lines: httpx2 ends them at the line separators of Unicode too, which JSON may hold.
+        async for piece in response.aiter_bytes():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                # Keep reading after a failure: httpx2 leaves generators open if iteration stops early.
+                document = None if failure is not None else _document(line.rstrip(b"\r"), server)
+                if isinstance(document, Failed):
+                    failure = document
+                elif document is not None:
+                    yield document
         if failure is not None:
             yield failure
     except httpx2.HTTPError as error:
         yield failure or Failed(server.gone(error))
+
+
+def _document(line: bytes, server: ChosenServer) -> Mapping[str, Any] | Failed | None:
+    """Return what a line of a stream holds; None if that is nothing."""
+    if not line.startswith(b"data:") or line.endswith(b"[DONE]"):
+        return None
+    try:
+        document: dict[str, Any] = json.loads(line[5:].decode(errors="replace"))
+        failed = document.get("error") or document.get("type") == "error"
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return Failed(server.gone(error))
+    return Failed(refusal(500, line[5:])) if failed else document
 
 
 async def _events(response: httpx2.Response, server: ChosenServer) -> AsyncIterator[InferenceEvent]:
@@ -138,8 +147,8 @@ async def _events(response: httpx2.Response, server: ChosenServer) -> AsyncItera
             yield QueueStatus(waits["status"], 0, waits["model"])
         if dropped := chunk.get("dropped_messages"):
             yield Admitted(usage.prompt, dropped_messages=dropped)
-        for choice in chunk.get("choices", ()):
-            for event in _deltas(choice.get("delta", {})):
+        for choice in chunk.get("choices") or ():  # some servers send null for nothing
+            for event in _deltas(choice.get("delta") or {}):
                 yield event
     if not failed:
         yield Finished("stop", usage)

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import attrs
 import httpx2
 
+from greenroom.http.settings.sources import environment_key
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.listen_address import UNIX
 
@@ -51,22 +52,24 @@ class ChosenServer:
         """True if requests may use the proxies of the environment; False for a server on this machine."""
         return self.key is None and not self.drops_oldest
 
-    def refusal(self, status: int, body: bytes) -> Problem:
-        try:
-            detail = json.loads(body)["error"]["message"]
-        except (ValueError, KeyError, TypeError):
-            detail = body.decode("utf-8", "replace")[:500] or f"HTTP status {status}"
-        return Problem(status, "refused", str(detail))
-
     def gone(self, error: Exception) -> Problem:
         """Return the problem of a server that does not answer, or stops amid an answer."""
-        return Problem(503, "unreachable", f"{self.url} does not answer: {error or type(error).__name__}")
+        reason = str(error) or type(error).__name__
+        return Problem(503, "unreachable", f"{self.url} does not answer: {reason}")
+
+
+def refusal(status: int, body: bytes) -> Problem:
+    """Return the problem in a server's own words."""
+    try:
+        detail = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        detail = body.decode("utf-8", "replace")[:500] or f"HTTP status {status}"
+    return Problem(status, "refused", str(detail))
 
 
 def headers_for(key: str | None) -> dict[str, str]:
     """Return the headers with an API key, or with that of the environment."""
-    named = key or os.environ.get("GREENROOM_API_KEY") or os.environ.get("OPENAI_API_KEY") or "none"
-    return {"Authorization": f"Bearer {named}"}
+    return {"Authorization": f"Bearer {key or environment_key('OPENAI_API_KEY') or 'none'}"}
 
 
 def base_of(url: str) -> str:
@@ -120,7 +123,9 @@ class ServedModels:
         answer = self._http.request(method, path, json=body)
         if answer.status_code == 404:
             return None
-        answer.raise_for_status()
+        if not answer.is_success:
+            told = refusal(answer.status_code, answer.content).detail
+            raise httpx2.HTTPStatusError(told, request=answer.request, response=answer)
         document = answer.json()
         if not isinstance(document, dict):
             raise httpx2.DecodingError("its answer is no JSON object", request=answer.request)

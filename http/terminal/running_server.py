@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 import click
 
+from greenroom.http.settings.sources import environment_key
+from greenroom.http.terminal.admin_client import AdminClient, address_of_running, check_url
 from greenroom.schemas.models.capabilities import ModelType
-from greenroom.schemas.settings.listen_address import UNIX
 from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from greenroom.http.process.runtime_file import RunningServer
-    from greenroom.http.terminal.admin_client import AdminClient
     from greenroom.http.terminal.chosen_server import ChosenServer, ServedModels
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,6 +41,7 @@ def server_options(command: F) -> F:
     """Give a command the options `--url` and `--local`, which choose where its model runs."""
     url = click.option(
         "--url",
+        callback=check_url,
         help="Use this server (http://HOST:PORT, unix:/PATH) instead of one that runs on this machine.",
     )
     local = click.option(
@@ -90,13 +91,11 @@ def listing_server(settings: Settings, url: str | None, *, stays_local: bool) ->
 
     Flags describe another server than the one that runs.
     """
-    from greenroom.http.terminal.admin_client import AdminClient, address_of_running
-
     flagged = any(source == "flag" for _, source in settings.origins)
     if stays_local or (url is None and flagged):
         return None
     place = url or address_of_running()
-    return None if place is None else AdminClient(place.removesuffix("/v1"))
+    return None if place is None else AdminClient(place)
 
 
 def _named_server(url: str, model: str | None) -> ChosenServer:
@@ -104,16 +103,13 @@ def _named_server(url: str, model: str | None) -> ChosenServer:
 
     from greenroom.http.terminal.chosen_server import ChosenServer, ServedModels, chosen
 
-    base = url if url.startswith(UNIX) else url.rstrip("/").removesuffix("/v1")
-    named = ChosenServer(base, model or "default")
+    named = ChosenServer(url, model or "default")
     try:
-        with closing(ServedModels(base)) as models:
+        with closing(ServedModels(url)) as models:
             listed = models.named(named.model)
     except (httpx2.HTTPError, httpx2.InvalidURL, ValueError, KeyError, TypeError):
         return named  # it says what is wrong when it is asked
-    return (
-        named if listed is None or "settings" not in listed else chosen(base, {**listed, "id": named.model})
-    )
+    return named if listed is None or "settings" not in listed else chosen(url, {**listed, "id": named.model})
 
 
 def _with_model(server: RunningServer, model: str | None, kinds: Sequence[ModelType]) -> ChosenServer | None:
@@ -124,12 +120,12 @@ def _with_model(server: RunningServer, model: str | None, kinds: Sequence[ModelT
 
     url = server.addresses[0]
     # A server that was found gets no key that was meant for another.
-    key = os.environ.get("GREENROOM_API_KEY") or server.key or "none"
+    key = environment_key() or server.key or "none"
     try:
         with closing(ServedModels(url, key, verifies=False)) as models:
             listed = _find(models, model, kinds)
     except (httpx2.HTTPError, ValueError, KeyError, TypeError) as error:
-        _say(f"not using the server at {url}: {error or type(error).__name__}")
+        _say(f"not using the server at {url}: {str(error) or type(error).__name__}")
         return None
     if listed is None:
         from greenroom.schemas.models.kinds import PURPOSES

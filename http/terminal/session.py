@@ -13,10 +13,11 @@ import click
 import trio
 from rich.console import Console
 from rich.status import Status
+from rich.text import Text
 
 from greenroom.http.process.exit_status import ExitStatus
 from greenroom.http.terminal.answer_sources import AnswerSource, CannotShowError, read_shown_file
-from greenroom.http.terminal.streams import for_terminal, try_print
+from greenroom.http.terminal.streams import for_line, for_terminal, try_print
 from greenroom.schemas.events.events import (
     Admitted,
     Failed,
@@ -157,7 +158,7 @@ class _AnswerView:
     def show(self, event: InferenceEvent) -> None:
         match event:
             case QueueStatus(status="loading" | "downloading" as status, model=model):
-                self._status.update(f"{status} {model}")
+                self._status.update(Text(for_line(f"{status} {model}")))  # brackets of a name are no markup
             case Admitted(dropped_messages=dropped):
                 self._dropped = dropped
             case ReasoningDelta(text):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 import sys
 import uuid
@@ -67,6 +68,12 @@ def for_terminal(text: str) -> str:
     A document in the prompt may make the model write sequences that set the clipboard or hide earlier output.
     """
     return text.translate(_CONTROLS)
+
+
+def without_home(text: str) -> str:
+    """Return text with `~` in place of the user's home folder."""
+    home = os.path.expanduser("~")
+    return re.sub(rf"(?<![\w.-]){re.escape(home)}(?![\w.-])", "~", text) if len(home) > 1 else text
 
 
 def for_line(text: str) -> str:

@@ -149,7 +149,8 @@ class Page:
     def ask(self, text: str) -> None:
         """Write a message and send it with the key Enter."""
         self.one("#message").send_keys(text)
-        self.wait(lambda: self.run("return !document.querySelector('#send')?.disabled"))
+        # While an answer is being read there is no such button, also when its entry has ended.
+        self.wait(lambda: self.run("return document.querySelector('#send')?.disabled === false"))
         self.one("#message").send_keys(Keys.ENTER)
 
     def choose(self, model: str, label: str = "Model") -> None:
@@ -165,14 +166,14 @@ class Page:
         self.wait(lambda: self.run(script, model, label))
 
     def answers(self) -> list[str]:
-        """Return the texts of the answers that have ended."""
-        return self.texts('.entry.answer[aria-busy="false"] > .markdown')
+        """Return the texts of the answers that have ended and are drawn whole."""
+        return self.texts('.entry.answer[aria-busy="false"] > .markdown[aria-busy="false"]')
 
     def answer(self, number: int = 1) -> str:
         """Return the text of the latest answer, once so many have ended."""
         self.wait(lambda: len(self.all('.entry.answer[aria-busy="false"]')) >= number)
-        self.next_frame()
-        return self.answers()[-1] if self.answers() else ""
+        self.wait(lambda: not self.all('.entry.answer[aria-busy="false"] .markdown[aria-busy="true"]'))
+        return (self.answers() or [""])[-1]
 
     def picture(self, name: str) -> None:
         """Show dark, and in the width of a phone; with PICTURES, take pictures."""

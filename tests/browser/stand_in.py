@@ -82,7 +82,7 @@ class StandIn:
 
     Attributes:
         documents: JSON documents of GET by path, without the query.
-        events: Events of GET by path, after which the stream stays open.
+        events: Events by path, after which the stream stays open.
         answer: Returns the events of the next response.
         asked: Bodies of the requests for responses.
     """
@@ -128,6 +128,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.stand_in.asked.append(json.loads(body))
             self._stream(self.stand_in.answer())
             self.close_connection = True
+        elif self.path in self.stand_in.events:
+            self._stream(self.stand_in.events[self.path])
+            self.stand_in.ending.wait()
         else:
             self._send(404, "application/json", b'{"detail": "gone"}')
 

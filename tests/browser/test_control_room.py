@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from greenroom.tests.browser.page import Page
+from greenroom.tests.browser.stand_in import standing_in
 from greenroom.tests.support.models.tiny_adapters import make_adapter
 from greenroom.tests.support.servers.hub_server import open_hub
 from greenroom.tests.support.servers.server_processes import ServerProcess, serving
@@ -91,13 +92,15 @@ def test_a_request_is_seen_at_work_and_cancelled(page: Page, server: ServerProce
     assert page.texts(f"{card} .figures div:nth-child(1)")[0] == "Leases1"
     steps = page.wait(lambda: [text for text in page.texts(f"{card} h4") if text.startswith("Steps")])
     assert re.fullmatch(r"Steps of the last \d+ s: busy \d+ %", steps[0])
-    bar = page.run(
-        f"return document.querySelector(\"{card} [aria-label^='Steps:']\").getAttribute('aria-label')"
-    )
-    shares = re.fullmatch(r"Steps: prefill (\d+) %, decode (\d+) %", bar)
-    assert shares is not None
-    assert 99 <= int(shares[1]) + int(shares[2]) <= 101
-    assert int(shares[2]) > 50
+    bar = f"return document.querySelector(\"{card} [aria-label^='Steps:']\").getAttribute('aria-label')"
+
+    def shares() -> list[int]:
+        found = re.fullmatch(r"Steps: prefill (\d+) %, decode (\d+) %", page.run(bar))
+        assert found is not None
+        return [int(found[1]), int(found[2])]
+
+    page.wait(lambda: shares()[1] > 50)  # the prompt is the first to be computed
+    assert 99 <= sum(shares()) <= 101
     page.picture("batch")
     page.go("#control/requests")
     page.wait(lambda: any("decode:" in cell for cell in page.texts("td")))
@@ -193,8 +196,8 @@ def test_pages_that_were_left_hold_no_connection(page: Page, server: ServerProce
         page.wait(lambda: page.all(".lines.mono"))
     page.driver.back()
     page.driver.back()
-    page.wait(lambda: page.all(".lines.mono"))
-    page.wait(lambda: page.one(".server .state").text == "ok")
+    # What the server thinks of itself is asked once: on a busy machine that is not always "ok".
+    page.wait(lambda: page.all(".lines.mono li") and page.texts(".server .state") in (["ok"], ["degraded"]))
 
 
 def test_the_first_key_goes_on_in_the_page_that_made_it(page: Page, tmp_path: Path) -> None:
@@ -224,3 +227,31 @@ def test_the_first_key_goes_on_in_the_page_that_made_it(page: Page, tmp_path: Pa
         page.go("#control/log")
         page.wait(lambda: page.texts(".lines.mono li"))
         assert not any(re.search(r"request finished.*=0( |$)", line) for line in page.texts(".lines li"))
+
+
+def test_a_refusal_stays_beside_its_request(page: Page) -> None:
+    figures = {"model": "m", "state": "running", "seconds": 1, "rows": [], "choices": 1, "priority": 0}
+    requests = [{"id": name, **figures} for name in ("first", "second")]
+    with standing_in() as server:
+        server.events["/admin/events"] = []
+        server.documents["/admin/requests"] = {"requests": requests}
+        page.open(server.address, "#control/requests")
+        page.press("Cancel second")
+        page.wait(lambda: "gone" in page.texts("tbody tr")[1])
+        server.documents["/admin/requests"] = {"requests": requests[1:]}
+        page.wait(lambda: len(page.texts("tbody tr")) == 1)
+        assert "gone" in page.texts("tbody tr")[0]
+
+
+def test_fetches_leave_the_connections_to_others(page: Page) -> None:
+    facts = {"downloads": 1, "likes": 1, "gated": False, "local": False}
+    with standing_in() as server:
+        server.events = {"/admin/events": [], "/admin/pull": [("pull", {})]}
+        server.documents["/admin/pulls"] = {"pulls": []}
+        server.documents["/admin/search"] = {"models": [{"id": f"org/{n}", **facts} for n in range(7)]}
+        page.open(server.address, "#control/downloads")
+        page.fill("Words", "m")
+        page.press("Search")
+        for number in range(7):  # a browser has six connections to a server
+            page.press(f"Pull org/{number}")
+        page.wait(lambda: page.texts("td [role=status]") == ["Begun"] * 7)

@@ -75,14 +75,20 @@ def test_names_and_log_lines_are_data_too(page: Page) -> None:
         documents["/admin/status"] = {**STATUS, "version": attack, "problems": [attack]}
         documents["/admin/settings"] = {"settings": [setting]}
         server.events["/admin/events"] = [
-            ("load", {"model": attack, "stage": attack, "detail": attack, "time": 1})
+            ("load", {"model": attack, "stage": attack, "detail": attack, "time": 1}),
+            ("error", {"error": {"message": attack}}),
         ]
-        server.events["/admin/logs"] = [("log", {"event": attack, "level": attack, attack: attack})]
+        server.events["/admin/logs"] = [
+            ("log", {"event": attack, "level": attack, attack: attack}),
+            ("error", {"error": {"message": attack}}),
+        ]
         page.open(server.address)
         page.wait(lambda: attack in page.texts("aside .list a"))
         for place, selector in (("models", "h3"), ("settings", "td code"), ("log", ".lines strong")):
             page.go(f"#control/{place}")
             page.wait(partial(_shows, page, selector, attack))
+        page.wait(lambda: len(page.texts(".lines:not(.mono) li")) == 2)
+        assert all("Invalid" not in line and "undefined" not in line for line in page.texts(".lines li"))
         assert page.offences() == []
 
 

@@ -70,10 +70,9 @@ def test_a_running_answer_goes_on_without_its_reader(page: Page, server: ServerP
         assert len(page.all(".answer")) == 1
     page.press("Stop")
     page.wait(lambda: "Stopped" in page.texts(".answer p"))
-    text = page.answers()
+    text = page.wait(page.answers)
     leave(page, way, server.address)
-    page.wait(lambda: "Stopped" in page.texts(".answer p"))
-    assert page.answers() == text
+    page.wait(lambda: "Stopped" in page.texts(".answer p") and page.answers() == text)
     page.press("Retry")
     page.wait(lambda: page.all(RUNNING) and written(page))
     page.press("Stop")
@@ -97,7 +96,7 @@ def test_what_is_not_sent_stays_with_its_conversation(page: Page, server: Server
     page.wait(lambda: page.all("#message") and page.run(unsent) == "Something else")
     page.one(f"aside .list a[href='{place}']").click()
     page.wait(lambda: page.run(unsent) == "And three")
-    page.one("#message").send_keys("\n")
+    page.ask("")
     page.answer(2)
     page.driver.refresh()
     page.wait(lambda: len(page.answers()) == 2)

@@ -105,6 +105,18 @@ def test_a_recording_becomes_the_message(page: Page, server: ServerProcess) -> N
     page.picture("recording")
 
 
+def test_a_reader_who_leaves_is_not_heard(page: Page, server: ServerProcess) -> None:
+    page.open(server.address)
+    page.run(
+        "const media = navigator.mediaDevices, ask = media.getUserMedia.bind(media);"
+        "media.getUserMedia = async (wanted) => { window.heard = await ask(wanted); return heard; }"
+    )
+    page.press("Record")
+    page.wait(lambda: page.texts("#record") == ["End the recording"])
+    page.go("#control/models")
+    page.wait(lambda: page.run("return heard.getTracks().every((each) => each.readyState === 'ended')"))
+
+
 def test_an_answer_is_spoken(page: Page, server: ServerProcess) -> None:
     page.open(server.address)
     page.ask("What is 2 plus 3?")

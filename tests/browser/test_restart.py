@@ -10,8 +10,6 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from selenium.webdriver import Keys
-
 from greenroom.tests.browser.page import Page
 from greenroom.tests.support.servers.server_processes import failing, serving
 
@@ -29,6 +27,7 @@ def test_an_answer_that_a_restart_cut_is_asked_again(
         page.press("Settings")
         page.ask("Write a long story")
         page.wait(lambda: len("".join(page.texts(".answer .markdown"))) > 20)
+        page.wait(lambda: page.run(_LOADED, "/control/metrics.js"))  # the other page, which comes later
         kept = server.address
     # It ended in the middle of the answer, and may come back.
     page.wait(lambda: page.texts(".answer .working") == ["The connection is lost: looks for the answer"])
@@ -40,16 +39,17 @@ def test_an_answer_that_a_restart_cut_is_asked_again(
         page.wait(lambda: "Model greenroom-demo" in page.run(_CARDS))
         page.go("#chat")
         page.wait(lambda: "was cut off" in "".join(page.texts(".answer .problem")))
-        assert page.answers()[0]
+        assert page.wait(page.answers)[0]
         page.press("Settings")
         page.fill("Most tokens", "5")
         page.press("Settings")
         page.press("Retry")
         page.wait(lambda: page.texts(".answer p.faint") == ["Cut: it has as many tokens as it may."])
-        page.one("#message").send_keys("And then?", Keys.ENTER)
+        page.ask("And then?")
         page.answer(2)
 
 
+_LOADED = "return performance.getEntriesByType('resource').some(({ name }) => name.endsWith(arguments[0]))"
 _CARDS = "return [...document.querySelectorAll('.card')].map((each) => each.ariaLabel)"
 
 

@@ -108,7 +108,7 @@ def test_an_answer_is_announced_when_it_has_ended_and_not_token_by_token(page: P
         page.ask("What is a cat?")
         try:
             page.wait(lambda: "A cat is" in "".join(page.texts(".answer .markdown")))
-            assert page.run("return said.filter((each) => /begins/.test(each)).length") == 1
+            page.wait(lambda: page.run("return said.filter((each) => /begins/.test(each)).length") == 1)
             assert page.run("return said.filter((each) => /A cat is/.test(each))") == []
         finally:
             goes_on.set()
@@ -140,6 +140,12 @@ def test_the_focus_goes_from_the_top_to_the_message(page: Page, server: ServerPr
     page.run("document.querySelector('.skip').focus()")
     page.driver.switch_to.active_element.send_keys(Keys.ENTER)
     page.wait(lambda: page.run("return document.activeElement.id") == "main")
+    page.go("#control/models")
+    page.one(".server")
+    page.run("document.querySelector('.skip').focus()")
+    page.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    page.wait(lambda: page.run("return document.activeElement.id") == "main")
+    assert page.run("return location.hash") == "#control/models"
 
 
 def test_a_dialog_takes_the_focus_and_gives_it_back(page: Page, server: ServerProcess) -> None:
@@ -165,8 +171,9 @@ def test_an_act_of_the_keyboard_leaves_the_focus_in_the_messages(
     page.open(server.address)
     page.ask("What is a cat?")
     page.answer()
-    buttons = "[...document.querySelectorAll('.entry button')]"
-    page.run(f"return {buttons}.find((each) => each.textContent === arguments[0])", act).send_keys(Keys.ENTER)
+    buttons = "[...document.querySelectorAll('.entry button:enabled')]"
+    found = f"return {buttons}.find((each) => each.textContent === arguments[0])"
+    page.wait(lambda: page.run(found, act)).send_keys(Keys.ENTER)
     if act == "Edit":
         page.wait(lambda: page.run("return document.activeElement.tagName") == "TEXTAREA")
         page.driver.switch_to.active_element.send_keys(" And a dog?", Keys.TAB)

@@ -8,6 +8,7 @@ const PAGES = {
   control: async () => (await import('./control/control_page.js')).ControlPage,
 };
 let shown = null;
+let wanted = null;
 
 // Anybody may make a link to this page.
 function decoded(part) {
@@ -26,6 +27,7 @@ async function show() {
     else link.removeAttribute('aria-current');
   }
   document.title = page === 'chat' ? 'Chat – Greenroom' : 'Control room – Greenroom';
+  wanted = page;
   let Page;
   try {
     Page = await PAGES[page]();
@@ -33,6 +35,7 @@ async function show() {
     document.getElementById('status').textContent = 'The server does not answer: this page is not loaded yet.';
     return;
   }
+  if (wanted !== page) return; // another was asked for meanwhile
   if (shown !== page) {
     render(null, main);
     main.replaceChildren();
@@ -42,6 +45,10 @@ async function show() {
 }
 
 document.getElementById('key').onclick = showKey;
+document.querySelector('.skip').onclick = (event) => {
+  event.preventDefault(); // the part behind # is the page
+  main.focus();
+};
 window.addEventListener('hashchange', show);
 // The other page too, for a time when the server does not answer.
 show().then(() => setTimeout(() => Object.values(PAGES).forEach((load) => load().catch(() => {})), 1000));

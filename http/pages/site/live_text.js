@@ -1,9 +1,9 @@
 // A text that grows: views follow it a frame at a time, however fast it comes.
 
 export class LiveText {
-  constructor(text = '') {
-    this.text = text;
-    this.ended = text !== '';
+  constructor(text) {
+    this.text = text ?? '';
+    this.ended = text !== undefined;
     this.followers = new Set();
   }
 

@@ -12,9 +12,9 @@ const SHOWN = 400_000;
 const PLAIN = 20_000;
 
 export function MarkdownView({ live }) {
-  const [nodes, draw] = useState([]);
+  const [{ nodes, isRead }, draw] = useState({ nodes: [], isRead: false });
   useLayoutEffect(() => follow(live, draw), [live]);
-  return html`<div class="markdown" dir="auto">${nodes}</div>`;
+  return html`<div class="markdown" dir="auto" aria-busy=${isRead ? 'false' : 'true'}>${nodes}</div>`;
 }
 
 function follow(live, draw) {
@@ -41,7 +41,7 @@ function follow(live, draw) {
       isRead = false;
       at = 0;
     }
-    draw([...markdown.nodes, ...(isRead ? plainOf(live.text) : [])]);
+    draw({ nodes: [...markdown.nodes, ...(isRead ? plainOf(live.text) : [])], isRead });
     const spent = performance.now() - began;
     if (spent > FRAME_MS) resting = performance.now() + Math.min(REST_MS, SHARE * spent);
     return at < end ? schedule() : undefined;

@@ -15,7 +15,6 @@ import pytest
 from greenroom.http.clients.connected import connected_names, lines_for
 from greenroom.http.clients.launched import LAUNCHED
 from greenroom.http.clients.server_facts import ServerFacts, facts_of
-from greenroom.http.commands.launch import NAMES
 from greenroom.http.process.runtime_file import running_servers
 from greenroom.tests.support.servers.bounded_waits import PATIENCE, wait_until
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
@@ -29,8 +28,20 @@ exit 7
 """
 
 
-def test_the_command_knows_every_client() -> None:
-    assert tuple(LAUNCHED) == NAMES
+def test_an_address_may_end_as_openais_clients_write_it() -> None:
+    printed = run_greenroom("connect", "openai", "--url", "http://127.0.0.1:9/v1/")
+    assert "export OPENAI_BASE_URL=http://127.0.0.1:9/v1\n" in printed.stdout
+    assert "those below are guesses" in printed.stderr
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "home").write_bytes(b"")
+    (tmp_path / "run").mkdir(mode=0o700)
+    variables = {"XDG_DATA_HOME": str(tmp_path / "home"), "XDG_RUNTIME_DIR": str(tmp_path / "run")}
+    refused = run_greenroom("launch", "--print", "llm", **variables)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Not a directory" in refused.stderr.splitlines()[-1]
+    assert "Traceback" not in refused.stderr
 
 
 @pytest.mark.parametrize("name", LAUNCHED)

@@ -11,7 +11,7 @@ import pytest
 
 from greenroom.tests.support.hostile import pictures
 from greenroom.tests.support.models.tiny_models import TinyModel
-from greenroom.tests.support.servers.bench_servers import chunked, delta, scripted_server
+from greenroom.tests.support.servers.bench_servers import chunked, delta, event, scripted_server
 from greenroom.tests.support.servers.server_processes import run_greenroom, serving
 from greenroom.tests.support.servers.terminal import Terminal
 
@@ -126,7 +126,8 @@ def test_a_signal_at_the_prompt_ends_the_chat_and_restores_the_terminal(
 def test_a_terminal_obeys_nothing_that_a_model_writes() -> None:
     hostile = "\x1b]52;c;cHduZWQ=\x07\x1b[2J\x9b2J\x00"
     spelled = "\\x1b]52;c;cHduZWQ=\\x07\\x1b[2J\\x9b2J\\x00"
-    parts = (delta(reasoning_content="hm" + hostile), delta(content="ü👩\u200d🚀" + hostile))
+    loading = event(queue_status={"status": "loading", "model": f"[/x]{hostile}"})
+    parts = (loading, delta(reasoning_content="hm" + hostile), delta(content="ü👩\u200d🚀" + hostile))
     with scripted_server(lambda _body: chunked(*parts, b"data: [DONE]\n\n")) as (address, _):
         with closing(Terminal("chat", "--url", address)) as terminal:
             terminal.read_until(">>> ")

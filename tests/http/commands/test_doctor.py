@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from greenroom.actors.store.connection import Connection
 from greenroom.actors.store.database_file import default_path
-from greenroom.http.commands.doctor import check_descriptors, check_device, check_versions
+from greenroom.http.commands.doctor import check_descriptors, check_device, check_models, check_versions
 from greenroom.schemas.models.model_description import MachineReport
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.engines.schedules import deep_only
@@ -180,6 +180,16 @@ def test_a_model_that_cannot_be_loaded_is_wrong_and_its_name_cannot_paint_the_te
     assert found.keys() == {"model"}
     assert "no_such_model" in found["model"]
     assert "\x1b" not in done.stdout
+
+
+def test_a_named_folder_that_does_not_fit_is_wrong_and_others_are_not(tmp_path: Path) -> None:
+    rows = [
+        {"id": name, "folder": str(tmp_path / name), "problem": None, "fits": False, "least_bytes": 9_000_000}
+        for name in ("named", "other")
+    ]
+    told = list(check_models(rows, (f"{tmp_path}/named/",), tmp_path / "hub"))
+    assert [each.wrong for each in told] == [True, False, False]
+    assert told[0].text == "named: needs at least 9.0 MB, more than models may have"
 
 
 def test_a_crash_of_mlx_is_a_finding_and_the_others_follow(tmp_path: Path) -> None:

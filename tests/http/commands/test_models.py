@@ -16,6 +16,7 @@ from greenroom.http.command_line import EngineModels
 from greenroom.schemas.models.model_description import Download
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.models.tiny_models import TinyModel
+from greenroom.tests.support.servers.bench_servers import scripted_server
 from greenroom.tests.support.servers.bounded_waits import bounded, wait_until
 from greenroom.tests.support.servers.hub_server import Fault, Hub, open_hub
 from greenroom.tests.support.servers.server_processes import GREENROOM, run_greenroom, serving
@@ -85,6 +86,14 @@ FILES = {
     "tokenizer.json": b"{}",
     WEIGHTS: os.urandom(6 * MB),
 }
+
+
+@pytest.mark.parametrize("command", [("models",), ("show", "fake")])
+def test_another_program_is_told_from_a_greenroom(command: tuple[str, ...]) -> None:
+    with scripted_server(lambda _body: iter(())) as (address, _):
+        refused = run_greenroom(*command, "--url", f"{address}/v1")
+    assert refused.returncode == 1
+    assert refused.stderr == f"greenroom: the server at {address} is no Greenroom: it describes no models\n"
 
 
 @pytest.fixture

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import base64
+import io
+from pathlib import Path
 from typing import Any
 
+import click
+import httpx2
 import pytest
+from rich.console import Console
 
 from greenroom.http.openai.chat_routes import parse_chat_request
+from greenroom.http.terminal.answer_files import speak_to_file
+from greenroom.http.terminal.answer_lines import embed_lines, lines_of, rank_lines
 from greenroom.http.terminal.answer_sources import chat_content, open_server
-from greenroom.http.terminal.chosen_server import ChosenServer
+from greenroom.http.terminal.chosen_server import ChosenServer, headers_for
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, ReasoningDelta, TextDelta, Usage
 from greenroom.schemas.messages.messages import DocumentPart, ImagePart, Message, TextPart
-from greenroom.schemas.messages.requests import ChatInput
+from greenroom.schemas.messages.requests import ChatInput, EmbeddingInput, SpeechInput
 from greenroom.schemas.wire.openai_chat import OPENAI, ChatRequest
 from greenroom.schemas.wire.wire import structure
 from greenroom.tests.support.hostile import pictures
@@ -34,11 +42,16 @@ async def ask(respond: Respond, model: str | None = None) -> tuple[list[Inferenc
 async def test_thinking_text_and_usage_arrive_as_events() -> None:
     usage = event(choices=[], usage={"prompt_tokens": 5, "completion_tokens": 2})
     deltas = (delta(reasoning_content="hm"), delta(reasoning="hm"), delta(content="Hi"))
-    events, _ = await ask(lambda _body: chunked(*deltas, usage, b"data: [DONE]\n\n"))
+    nothing = (event(choices=None, error=None), event(choices=[{"delta": None}]))
+    # JSON may hold line separators of Unicode as they are; pieces of a line come as the network cuts them.
+    raw = 'data: {"choices": [{"delta": {"content": "a\u2028b\x85ü"}}]}\r\n\n'.encode()
+    pieces = (*deltas, *nothing, raw[:-8], raw[-8:], usage)
+    events, _ = await ask(lambda _body: chunked(*pieces, b"data: [DONE]\n\n"))
     assert events == [
         ReasoningDelta("hm"),
         ReasoningDelta("hm"),
         TextDelta("Hi"),
+        TextDelta("a\u2028b\x85ü"),
         Finished("stop", Usage(5, 2)),
     ]
 
@@ -73,6 +86,10 @@ async def test_an_answer_that_goes_wrong_ends_with_the_reason(pieces: list[bytes
     assert detail in events[-1].problem.detail
 
 
+def test_a_silent_server_is_told_by_the_name_of_the_error() -> None:
+    assert ChosenServer("http://a", "m").gone(httpx2.ReadTimeout("")).detail.endswith(": ReadTimeout")
+
+
 async def test_a_server_that_does_not_listen_is_named() -> None:
     async with (
         open_server(ChosenServer("http://127.0.0.1:1", "default"), {}, {}) as answer,
@@ -91,3 +108,35 @@ def test_images_and_documents_are_sent_as_openais_servers_take_them() -> None:
     asked = parse_chat_request(structure(body, ChatRequest, OPENAI), body, "r").input
     assert isinstance(asked, ChatInput)
     assert asked.messages == (message,)
+
+
+async def test_vectors_and_scores_of_other_texts_are_told() -> None:
+    astray = b'{"data": [{"index": 3, "embedding": ""}], "results": [{"index": 3, "relevance_score": 1}]}'
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(astray), astray)
+    quiet = Console(file=io.StringIO())
+    with scripted_server(lambda _body: iter([answer])) as (address, _):
+        server = ChosenServer(address, "default")
+        with pytest.raises(click.ClickException, match="not as OpenAI's servers write it"):
+            await embed_lines(server, EmbeddingInput(("a",)), lines_of(["a"]), quiet)
+        with pytest.raises(click.ClickException, match="not as OpenAI's servers write it"):
+            await rank_lines(server, "a", None, lines_of(["a"]), None, quiet)
+
+
+async def test_speech_is_whole_wherever_its_bytes_are_cut(tmp_path: Path) -> None:
+    samples = b"\x01\x02\x03\x04\x05\x06"
+    wav = bytes(24) + (24_000).to_bytes(4, "little") + bytes(16) + samples
+    cut = [base64.b64encode(piece).decode() for piece in (wav[:30], wav[30:45], wav[45:48], wav[48:])]
+    deltas = (event(type="speech.audio.delta", audio=piece) for piece in cut)
+    pieces = (*deltas, event(type="speech.audio.done"))
+    output = tmp_path / "a.pcm"
+    with scripted_server(lambda _body: chunked(*pieces)) as (address, _):
+        server = ChosenServer(address, "default")
+        await speak_to_file(server, SpeechInput("Hi"), "pcm", output, Console(file=io.StringIO()))
+    assert output.read_bytes() == samples
+
+
+def test_a_key_that_no_header_can_hold_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GREENROOM_API_KEY", raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "schl\u00fcssel")
+    with pytest.raises(click.ClickException, match="OPENAI_API_KEY is no key"):
+        headers_for(None)

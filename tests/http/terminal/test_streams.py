@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from greenroom.http.terminal.streams import first_request, kind_of_default, whole_file
+from greenroom.http.terminal.streams import first_request, kind_of_default, whole_file, without_home
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.media.audio_files import wav_file
 from greenroom.tests.support.servers.http_servers import serving
@@ -61,3 +61,11 @@ def test_a_file_that_is_replaced_stays_as_private_as_it_was(tmp_path: Path) -> N
         file.write(b"new")
     assert path.read_bytes() == b"new"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_home_folder_is_no_part_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/al")
+    told = "/home/al/x: ok, /home/alice/x, /mnt/home/al, /home/al"
+    assert without_home(told) == "~/x: ok, /home/alice/x, /mnt/home/al, ~"
+    monkeypatch.setenv("HOME", "/")
+    assert without_home("/cache/x") == "/cache/x"

@@ -25,9 +25,10 @@ const shown = new Map();
 export function imageAddress(url) {
   const [, type, data] = /^data:(image\/(?:png|jpeg|webp|gif));base64,([\w+/=]+)$/.exec(url || '') || [];
   if (!type) return null;
-  if (!shown.has(url)) {
-    const octets = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
-    shown.set(url, URL.createObjectURL(new Blob([octets], { type })));
+  try {
+    if (!shown.has(url)) shown.set(url, URL.createObjectURL(new Blob([Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0))], { type })));
+  } catch {
+    return null; // another client has stored what is no base64
   }
   return shown.get(url);
 }

@@ -6,7 +6,6 @@ import { Conversation } from './conversation.js';
 import { exportJson, exportMarkdown } from './export.js';
 import { textOf } from './items.js';
 import { chats, firstOf, listModels, modelLabel, planLine, sees } from './models.js';
-import { jsonProblem } from './options.js';
 import { OptionsPanel } from './options_panel.js';
 import { Pane } from './pane.js';
 import { findRecords } from './records.js';
@@ -15,6 +14,7 @@ import { Sidebar } from './sidebar.js';
 // Each look at the list is a row of the audit; while a model loads, its state changes.
 const LOOK_AGAIN_MS = 60_000;
 const LOADING_MS = 1_500;
+const LOST_MS = 5_000;
 const READ_ALOUD = 400; // characters
 
 // What a visit of the control room leaves where it was, answers under way included.
@@ -29,19 +29,21 @@ export function ChatPage({ path }) {
 }
 
 function useModels(isAwaited) {
-  const [models, setModels] = useState([]);
+  const [found, setFound] = useState(null);
+  const models = found ?? [];
   const [problem, setProblem] = useState('');
-  const look = () => listModels().then((found) => {
-    setModels(found);
+  const look = () => listModels().then((listed) => {
+    setFound(listed);
     setProblem('');
   }, (error) => setProblem(error.message));
   const isLoading = models.some(({ id, state }) => state === 'loading' || (state !== 'ready' && isAwaited(id)));
+  const pause = problem ? LOST_MS : isLoading ? LOADING_MS : LOOK_AGAIN_MS;
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) look(); }, isLoading ? LOADING_MS : LOOK_AGAIN_MS);
+    const timer = setInterval(() => { if (!document.hidden) look(); }, pause);
     return () => clearInterval(timer);
-  }, [isLoading]);
+  }, [pause]);
   useEffect(() => { look(); }, []);
-  return [models, problem, look];
+  return [models, problem, look, found !== null];
 }
 
 function Chat({ records, path }) {
@@ -52,7 +54,8 @@ function Chat({ records, path }) {
   const [panel, setPanel] = useState('');
   const [notice, setNotice] = useState('');
   const [keeping, setKeeping] = useState(0); // saves under way
-  const [models, modelProblem, lookAgain] = useModels((id) => talks.some((talk) => talk.isAnswering && talk.model === id));
+  const opening = useRef(null); // the place that was asked for last, and is not on the screen yet
+  const [models, modelProblem, lookAgain, isListed] = useModels((id) => talks.some((talk) => talk.isAnswering && talk.model === id));
   const [main, rival] = talks;
 
   // `work` tells whether the list of conversations is another then.
@@ -85,10 +88,12 @@ function Chat({ records, path }) {
     };
   }
   const able = models.filter(chats);
+  const nobody = isListed && !able.length && !main.model ? 'No model here writes.' : '';
   for (const talk of talks) if (!talk.model && able.length) talk.model = able[0].id;
   const model = models.find((each) => each.id === main.model);
 
   const show = (...wanted) => {
+    opening.current = null;
     for (const each of talks) if (!wanted.includes(each)) records.leave(each);
     setTalks(wanted);
     setNotice('');
@@ -97,12 +102,12 @@ function Chat({ records, path }) {
   useEffect(() => {
     const [id] = path;
     if (!id || id === main.id) return undefined;
-    let isWanted = true;
+    opening.current = path;
     records.openPair(id).then((found) => {
-      if (isWanted) show(...found);
+      if (opening.current === path) show(...found);
       else for (const each of found) records.leave(each);
     }, (error) => setNotice(error.message));
-    return () => { isWanted = false; };
+    return () => { opening.current = null; };
   }, [path]);
 
   // As soon as it has an id, so that a reload finds it.
@@ -123,7 +128,7 @@ function Chat({ records, path }) {
     return keep(() => unlink(records, main, rival).then(() => true));
   };
   const answering = talks.some((talk) => talk.isAnswering);
-  const settingsProblem = jsonProblem(main.options.schema, 'object') || jsonProblem(main.options.tools, 'array');
+  const { settingsProblem } = main;
   const send = (parts) => {
     if (rival) rival.options = main.options;
     setNotice('');
@@ -136,8 +141,8 @@ function Chat({ records, path }) {
       <h1 class="seen-by-readers">Chat</h1>
       <div class="head">
         <button type="button" class="only-narrow" aria-pressed=${panel === 'list' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'list' ? '' : 'list')}>Chats</button>
-        <${Picker} label="Model" models=${able} talk=${main} changed=${changed} look=${lookAgain} />
-        ${rival && html`<${Picker} label="Second model" models=${able} talk=${rival} changed=${changed} look=${lookAgain} />`}
+        <${Picker} label="Model" models=${able} nobody=${nobody} talk=${main} changed=${changed} look=${lookAgain} />
+        ${rival && html`<${Picker} label="Second model" models=${able} nobody=${nobody} talk=${rival} changed=${changed} look=${lookAgain} />`}
         <button type="button" id="compare" aria-pressed=${rival ? 'true' : 'false'} onClick=${compare}>Compare</button>
         <button type="button" id="settings" aria-expanded=${panel === 'options' ? 'true' : 'false'} onClick=${() => setPanel(panel === 'options' ? '' : 'options')}>Settings</button>
         <${Keeping} talks=${talks} records=${records} kept=${wasSaved} gone=${began} fail=${setNotice} />
@@ -150,7 +155,7 @@ function Chat({ records, path }) {
       </div>
       <${Ended} talk=${main} answering=${answering} />
       <${Composer} talk=${main} answering=${answering} sees=${sees(model)} ears=${firstOf(models, 'transcription')} send=${send}
-        problem=${settingsProblem && `Settings: ${settingsProblem}`} stop=${() => talks.forEach((talk) => talk.stop())} />
+        problem=${nobody || (settingsProblem && `Settings: ${settingsProblem}`)} stop=${() => talks.forEach((talk) => talk.stop())} />
     </section></div>`;
 }
 
@@ -212,13 +217,13 @@ const actsOf = (talk, show) => ({
   },
 });
 
-function Picker({ label, models, talk, changed, look }) {
+function Picker({ label, models, nobody, talk, changed, look }) {
   const choose = (event) => {
     talk.model = event.target.value;
     changed();
   };
   return html`<label><span class="seen-by-readers">${label}</span><select value=${talk.model} onFocus=${look} onChange=${choose} disabled=${talk.isAnswering}>
-    ${!models.some(({ id }) => id === talk.model) && html`<option value=${talk.model}>${talk.model || 'Loading …'}</option>`}
+    ${!models.some(({ id }) => id === talk.model) && html`<option value=${talk.model}>${talk.model || nobody || 'Loading …'}</option>`}
     ${models.map((model) => html`<option key=${model.id} value=${model.id} disabled=${Boolean(model.problem)}>${modelLabel(model)}</option>`)}
   </select></label>`;
 }

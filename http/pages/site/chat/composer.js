@@ -1,5 +1,5 @@
 // The message that is being written: text, files, a recording.
-import { html, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
+import { html, useEffect, useLayoutEffect, useRef, useState } from '../vendor/preact.js';
 import { ACCEPTED, imageAddress, partOfFile } from './attachments.js';
 import { record, recordingProblem } from './sound.js';
 
@@ -65,7 +65,7 @@ export function Composer({ talk, answering, sees, ears, problem, send, stop }) {
   };
   const onKeyDown = (event) => {
     if (event.key === 'Escape' && answering) stop();
-    if (event.key !== 'Enter' || event.shiftKey || event.isComposing) return;
+    if (event.key !== 'Enter' || event.shiftKey || event.isComposing || event.keyCode === 229) return; // 229: Safari, as a word is chosen
     event.preventDefault();
     submit();
   };
@@ -105,7 +105,8 @@ export function Composer({ talk, answering, sees, ears, problem, send, stop }) {
 
 function Recorder({ model, heard, fail }) {
   const [state, set] = useState('idle');
-  const finish = useRef(null);
+  const finish = useRef(null); // of a recording that goes on
+  useEffect(() => () => finish.current?.(false), []); // no microphone listens to those who have left
   const missing = recordingProblem();
   if (missing) return html`<span class="faint">${missing}</span>`;
   const act = async () => {
@@ -116,7 +117,9 @@ function Recorder({ model, heard, fail }) {
         set('recording');
       } else {
         set('busy');
-        heard(await finish.current());
+        const end = finish.current;
+        finish.current = null;
+        heard(await end());
         set('idle');
       }
     } catch (error) {

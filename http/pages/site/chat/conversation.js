@@ -2,7 +2,7 @@
 import { ApiError, post, stream } from '../api.js';
 import { AnswerEvents } from './answer_events.js';
 import { approvalsEntry, assistantEntry, itemsOf, resultsEntry, textOf, userEntry } from './items.js';
-import { requestOptions } from './options.js';
+import { jsonProblem, requestOptions } from './options.js';
 import { chosenServers, offeredServers } from './servers.js';
 
 const FIRST_PAUSE_MS = 500;
@@ -38,6 +38,10 @@ export class Conversation {
     return Boolean(this.id) && !this.id.startsWith(OWN);
   }
 
+  get settingsProblem() {
+    return jsonProblem(this.options.schema, 'object') || jsonProblem(this.options.tools, 'array');
+  }
+
   async send(parts) {
     if (!this.title) this.title = textOf({ parts }).trim().slice(0, 80) || 'Untitled';
     this.entries.push(userEntry(parts));
@@ -61,6 +65,7 @@ export class Conversation {
   }
 
   async retry(index) {
+    if (this.settingsProblem) return; // the composer tells it, and the answer is not lost
     for (const entry of this.entries.splice(this.beginOf(index))) this.dropped.push(...entry.ids);
     await this.answer();
   }
@@ -105,9 +110,13 @@ export class Conversation {
     await this.keep();
     this.isBackground = this.isStored && !this.hasUnsaved;
     const place = this.isBackground ? { input: [], conversation: this.id, background: true } : { input, store: false };
-    const body = { model: this.model, stream: true, truncation: 'auto', include_explain: true, ...requestOptions(this.options, await this.servers()), ...place };
-    if (!this.stopping) await this.read('v1/responses', { method: 'POST', body });
-    else await this.ended();
+    const servers = await this.servers();
+    if (this.settingsProblem) this.events.fail(`Settings: ${this.settingsProblem}`);
+    else if (!this.stopping) {
+      const body = { model: this.model, stream: true, truncation: 'auto', include_explain: true, ...requestOptions(this.options, servers), ...place };
+      return this.read('v1/responses', { method: 'POST', body });
+    }
+    return this.ended();
   }
 
   // Goes on with an answer that the server has begun.

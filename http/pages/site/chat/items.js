@@ -22,7 +22,7 @@ export const textOf = (entry) => entry.parts
 // What the server itself does with tools is kept as it came.
 const OWN = ['mcp_list_tools', 'mcp_call', 'mcp_approval_request'];
 export const isOwn = ({ type }) => OWN.includes(type);
-export const ownPart = (item) => ({ type: item.type, item, live: new LiveText(item.arguments || '') });
+export const ownPart = (item) => ({ type: item.type, item, live: new LiveText(item.arguments ?? '') });
 
 const isNeeded = ({ item }) => item.type === 'mcp_approval_request' || (item.output ?? item.error ?? null) !== null;
 

@@ -16,7 +16,7 @@ export function jsonProblem(text, wanted) {
   if (!text?.trim()) return '';
   try {
     const found = JSON.parse(text);
-    if (wanted === 'array' && !Array.isArray(found)) return 'This must be a list.';
+    if (wanted === 'array' && !(Array.isArray(found) && found.every((each) => each && typeof each === 'object'))) return 'This must be a list of objects.';
     if (wanted === 'object' && (Array.isArray(found) || typeof found !== 'object' || !found)) return 'This must be an object.';
     return '';
   } catch (error) {

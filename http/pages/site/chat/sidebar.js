@@ -1,15 +1,18 @@
 // The list of conversations: found, opened, renamed, deleted.
-import { html, useEffect, useState } from '../vendor/preact.js';
+import { html, useEffect, useRef, useState } from '../vendor/preact.js';
 
 export function Sidebar({ records, version, current, keeping, open, began }) {
   const [query, search] = useState('');
   const [listed, list] = useState({ found: [], more: false, last: '' });
   const [problem, setProblem] = useState('');
 
+  const latest = useRef(0);
   const load = async (after = '') => {
+    latest.current += 1;
+    const own = latest.current; // a slow answer to an earlier search is late
     try {
       const page = await records.list(query, after);
-      list((before) => ({ ...page, found: after ? [...before.found, ...page.found] : page.found }));
+      if (own === latest.current) list((before) => ({ ...page, found: after ? [...before.found, ...page.found] : page.found }));
       setProblem('');
     } catch (error) {
       setProblem(error.message);

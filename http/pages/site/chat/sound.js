@@ -7,19 +7,20 @@ export const recordingProblem = () => {
   return '';
 };
 
-// Begins a recording; the returned function ends it and resolves to the text.
+// Begins a recording; the returned function ends it, and resolves to the text if that is wanted.
 export async function record(model) {
   const stream = await navigator.mediaDevices.getUserMedia({ audio: true });
   const recorder = new MediaRecorder(stream);
   const pieces = [];
   recorder.ondataavailable = (event) => pieces.push(event.data);
   recorder.start();
-  return async () => {
+  return async (isWanted = true) => {
     await new Promise((resolve) => {
       recorder.onstop = resolve;
       recorder.stop();
     });
     for (const track of stream.getTracks()) track.stop();
+    if (!isWanted) return '';
     const form = new FormData();
     form.append('model', model);
     form.append('file', new Blob(pieces, { type: recorder.mimeType }), 'recording.webm');

@@ -62,7 +62,7 @@ export class Connection {
     const [latest] = this.events;
     // The progress of one load is one line, which changes.
     const goesOn = latest && latest.name === name && latest.model === data.model && ['load', 'download'].includes(name);
-    this.events = [{ ...data, name }, ...(goesOn ? this.events.slice(1) : this.events)].slice(0, KEPT);
+    this.events = [{ time: Date.now() / 1000, detail: data.error?.message, ...data, name }, ...(goesOn ? this.events.slice(1) : this.events)].slice(0, KEPT);
     this.changed();
   }
 }

@@ -11,7 +11,9 @@ const look = async () => (await get('admin/pulls')).pulls.slice().reverse();
 // The fetch goes on without its reader: the first piece says that it has begun, or why not.
 async function pull(model) {
   const response = await request('admin/pull', { method: 'POST', body: { model } });
-  await response.body.getReader().read();
+  const reader = response.body.getReader();
+  await reader.read();
+  reader.cancel().catch(() => {}); // a browser has six connections to a server
   return 'Begun';
 }
 
@@ -38,7 +40,7 @@ export function DownloadsTab({ connection }) {
   ]);
   return html`${problem && html`<p class="problem">${problem}</p>`}
     <${Search} begin=${begin} />
-    <${Table} caption="Downloads" heads=${['Model', 'State', 'Progress', 'Begun', '']} rows=${rows} />`;
+    <${Table} caption="Downloads" heads=${['Model', 'State', 'Progress', 'Begun', '']} rows=${rows} ids=${found?.map(({ id }) => id)} />`;
 }
 
 function Search({ begin }) {
@@ -62,6 +64,6 @@ function Search({ begin }) {
       <button type="button" disabled=${!words.trim()} onClick=${search}>Search</button>
       ${/^[\w.-]+\/[\w.-]+(@[\w./-]+)?$/.test(words.trim()) && html`<${Act} key=${words} label="Pull" name=${words.trim()} run=${begin(words.trim())} />`}</div>
     ${state.problem && html`<p class="problem" role="status">${state.problem}</p>`}
-    ${state.models && html`<${Table} caption="Found" heads=${['Model', 'Downloads', 'Likes', '', '']} rows=${rows} empty="The hub has none of these words." />`}
+    ${state.models && html`<${Table} caption="Found" heads=${['Model', 'Downloads', 'Likes', '', '']} rows=${rows} ids=${state.models.map(({ id }) => id)} empty="The hub has none of these words." />`}
   </section>`;
 }

@@ -6,7 +6,6 @@ import { usePolled } from './polled.js';
 import { Table } from './table.js';
 
 const look = async () => (await get('admin/inspect')).requests;
-const SHOWN = 100_000;
 
 export function InspectorTab({ connection }) {
   const { found, problem } = usePolled(look, 3_000, [connection.restarts]);
@@ -22,9 +21,9 @@ export function InspectorTab({ connection }) {
     <${Table} caption="Last requests" heads=${['Request', 'Begun', 'Route', 'Model', 'State', 'Status', 'Prompt', 'Events', 'Size']} rows=${rows} />
     ${whole && html`<section class="card" aria-label="Request"><h2>${whole.id}</h2>
       ${['problem', 'figures', 'explanation'].map((name) => whole[name] && html`<h3>${name}</h3><pre tabindex="0">${JSON.stringify(whole[name], null, 2)}</pre>`)}
-      <h3>Body</h3><pre tabindex="0">${String(whole.body).slice(0, SHOWN)}</pre>
-      <h3>Prompt</h3><pre tabindex="0">${String(whole.prompt ?? '').slice(0, SHOWN)}</pre>
-      ${(whole.outputs || []).map(({ index, raw }) => html`<h3>Answer ${index}</h3><pre tabindex="0">${String(raw).slice(0, SHOWN)}</pre>`)}
+      <h3>Body</h3><pre tabindex="0">${plain(whole.body)}</pre>
+      <h3>Prompt</h3><pre tabindex="0">${plain(whole.prompt ?? '')}</pre>
+      ${(whole.outputs || []).map(({ index, raw }) => html`<h3>Answer ${index}</h3><pre tabindex="0">${plain(raw)}</pre>`)}
       ${(whole.events || []).filter(({ type }) => ['ServerCall', 'ToolResult'].includes(type)).map(({ type, at, ...event }) => html`
         <h3>${type === 'ServerCall' ? 'Call' : 'Result'}</h3><pre tabindex="0">${plain(JSON.stringify(event, null, 2))}</pre>`)}</section>`}`;
 }

@@ -15,7 +15,7 @@ export function KeysTab({ connection }) {
   const [made, setMade] = useState(null);
   if (status === 404) return html`<p class="hint">This server has no keys.</p>`;
   const rows = (found || []).map((key) => [
-    key.name, key.admin ? 'operator' : '', key.models.join(', ') || 'all models',
+    key.name, key.admin ? 'operator' : key.metrics ? 'metrics' : '', key.metrics ? '' : key.models.join(', ') || 'all models',
     [key.requests_per_minute && `${key.requests_per_minute} requests/min`, key.tokens_per_minute && `${key.tokens_per_minute} tokens/min`, key.concurrent && `${key.concurrent} at once`].filter(Boolean).join(', '),
     day(key.created), day(key.expires), html`<span class="mono">${key.id}</span>`,
     key.revoked === null ? html`<${Act} label="Revoke" name=${key.name} twice run=${() => remove(`admin/keys/${encodeURIComponent(key.id)}`).then(again)} />` : `revoked ${day(key.revoked)}`,
@@ -38,7 +38,7 @@ export function KeysTab({ connection }) {
       ${made.isUsed ? html`<span class="faint">This page uses it, until the tab is closed.</span>`
         : html`<button type="button" onClick=${() => { use(made.secret); setMade({ ...made, isUsed: true }); }}>Use it here</button>`}
       <button type="button" onClick=${() => setMade(null)}>I have it</button></div></section>`}
-    <${Table} caption="Keys" heads=${['Name', 'Role', 'Models', 'Limits', 'Made', 'Expires', 'Id', '']} rows=${rows} empty=${found && !problem ? 'No keys: no request needs one.' : ''} />`;
+    <${Table} caption="Keys" heads=${['Name', 'Role', 'Models', 'Limits', 'Made', 'Expires', 'Id', '']} rows=${rows} ids=${found?.map(({ id }) => id)} empty=${found && !problem ? 'No keys: no request needs one.' : ''} />`;
 }
 
 function NewKey({ make, isFirst }) {

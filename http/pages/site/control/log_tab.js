@@ -24,10 +24,12 @@ function useLog(connection) {
   useEffect(() => () => { lines.current = []; }, [connection]); // another one begins with the latest lines again
   useEffect(() => {
     const aborter = new AbortController();
+    connection.aborter.signal.addEventListener('abort', () => aborter.abort());
     let frame = 0;
     // A burst of lines is one look at the page.
     const later = () => { frame ||= setTimeout(() => { frame = 0; changed(); }, 200); };
-    stream(`admin/logs?lines=${KEPT}`, { signal: AbortSignal.any([aborter.signal, connection.aborter.signal]) }, (_, line) => {
+    stream(`admin/logs?lines=${KEPT}`, { signal: aborter.signal }, (name, line) => {
+      if (name !== 'log') return; // a revoked key, which the news tell
       lines.current = [...lines.current.slice(1 - KEPT), line];
       later();
     }).catch(() => {}); // the connection says that it is lost, and counts the restart

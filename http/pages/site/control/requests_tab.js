@@ -23,6 +23,6 @@ export function RequestsTab({ connection }) {
     }} />`,
   ]);
   return html`${problem && html`<p class="problem">${problem}</p>`}
-    <${Table} caption="Requests in flight" empty="No request is being answered." rows=${rows}
+    <${Table} caption="Requests in flight" empty="No request is being answered." rows=${rows} ids=${found?.map(({ id }) => id)}
       heads=${['Model', 'State', 'For', 'Rows of the batch', 'Choices', 'Priority', 'Request', '']} />`;
 }

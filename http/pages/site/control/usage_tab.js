@@ -13,7 +13,7 @@ async function look() {
 }
 
 const auditRow = (row) => [
-  html`<time>${clock(row.time)}</time>`, row.key, row.route, row.model, row.status ?? '–', row.ending,
+  html`<time>${clock(row.time)}</time>`, row.key_name || row.key, row.route, row.model, row.status ?? '–', row.ending,
   seconds(row.seconds), row.prompt_tokens ?? '', row.cached_tokens ?? '', row.generated_tokens ?? '', row.error,
 ];
 
@@ -30,7 +30,7 @@ export function UsageTab({ connection }) {
   const rows = [...audit.requests, ...older.filter(({ number }) => !latest.has(number))];
   return html`${(problem || trouble) && html`<p class="problem">${problem || trouble}</p>`}
     <${Table} caption="Usage by day and key" heads=${['Day', 'Key', 'Requests', 'Refused', 'Failed', 'Prompt tokens', 'Cached', 'Generated', 'Seconds']}
-      rows=${usage.map((each) => [each.day, each.key || '–', each.requests, each.refused, each.failed, each.prompt_tokens, each.cached_tokens, each.generated_tokens, each.seconds.toFixed(1)])} />
+      rows=${usage.map((each) => [each.day, each.key_name || each.key || '–', each.requests, each.refused, each.failed, each.prompt_tokens, each.cached_tokens, each.generated_tokens, each.seconds.toFixed(1)])} />
     <${Table} caption="Requests that have ended" heads=${['Time', 'Key', 'Route', 'Model', 'Status', 'Ending', 'Took', 'Prompt', 'Cached', 'Generated', 'Error']} rows=${rows.map(auditRow)} />
     ${audit.has_more && html`<button type="button" onClick=${more}>Older</button>`}`;
 }
