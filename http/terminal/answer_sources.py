@@ -123,7 +123,7 @@ async def server_events(
 
 
 def _document(line: bytes, server: ChosenServer) -> Mapping[str, Any] | Failed | None:
-    """Return what a line of a stream holds; None if that is nothing."""
+    """Return the document in a line of a stream; None if it has none."""
     if not line.startswith(b"data:") or line.endswith(b"[DONE]"):
         return None
     try:
