@@ -265,6 +265,8 @@ class _Guard:
         """
         state["caller"] = await self._door.admit(_head())
         state["ring"] = self._door.ring
+        if self._audit is not None:
+            self._audit.book.admit(state["request_id"], state["caller"].owner)
         resources = request_resources()
         if request.method == "POST" and not request.path.startswith("/admin/"):
             caller = state["caller"]

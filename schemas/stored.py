@@ -141,6 +141,9 @@ class CompletionPage:
     has_more: bool
 
 
+CALLS = "mcp"
+"""The protocol of the audit's rows of calls that requests have made of this server's tools."""
+
 Ending = Literal["answered", "refused", "cancelled", "timed_out", "failed"]
 
 

@@ -99,21 +99,19 @@ class Downloads:
             self._control.close(draining())
             self._log.debug("stopped")
 
-    def _receive(self, report: Any) -> None:
-        match report:
-            case Envelope(message, reply):
-                self._receive_message(message, reply or Reply())
-            case Progressed(pull, progress):
-                self._pulls.note(pull, progress)
-            case ReplyClosed(pull, reply):
-                self._pulls.leave(pull, reply)
-            case Ended(pull, result):
-                self._pulls.end(pull, result)
-                self._engines.names.rescan()
-                if isinstance(result, Path) and pull.probes:
-                    self._nursery.start_soon(self._probes.probe_pulled, pull.wish.hub_id)
-            case DeletionEnded(model):
-                self._deleting.discard(model)
+    def _receive(self, received: Envelope[DownloadMessage] | Callable[[], None]) -> None:
+        """Carry out a message, or the change that a fetch or its reader reports."""
+        if isinstance(received, Envelope):
+            self._receive_message(received.message, received.reply or Reply())
+        else:
+            received()
+
+    def _end(self, pull: Pull, result: Path | Problem | None) -> None:
+        """Record the end of a fetch. `result`: folder of the model; None if it was cancelled."""
+        self._pulls.end(pull, result)
+        self._engines.names.rescan()
+        if isinstance(result, Path) and pull.probes:
+            self._nursery.start_soon(self._probes.probe_pulled, pull.wish.hub_id)
 
     def _receive_message(self, message: DownloadMessage, reply: Reply) -> None:
         match message:
@@ -148,7 +146,7 @@ class Downloads:
         if not pull.begun:
             pull.begun = True
             self._nursery.start_soon(self._run_pull, pull)
-        reply.watch(partial(self._control.send, ReplyClosed(pull, reply)))
+        reply.watch(partial(self._control.send, partial(self._pulls.leave, pull, reply)))
 
     def _cancel(self, ident: str, reply: Reply) -> None:
         pull = self._pulls.find(ident)
@@ -175,6 +173,9 @@ class Downloads:
         log = self._log.bind(model=wish.hub_id, revision=wish.revision)
         result: Path | Problem | None = None
 
+        def report(progress: DownloadProgress) -> None:
+            self._control.send(partial(self._pulls.note, pull, progress))
+
         def tell(size: Download) -> None:
             log.info(
                 "downloading", files=size.files, bytes=size.nbytes, source=size.source, folder=size.folder
@@ -187,7 +188,6 @@ class Downloads:
             began = trio.current_time()
             try:
                 async with self._turn(wish.client):
-                    report = partial(self._report, pull)
                     folder = await fetch_model(wish, report, tell, room=self._room)
                     missing = partial(self._engines.names.missing_base, wish.hub_id)
                     if (base := await trio.to_thread.run_sync(missing)) is not None:
@@ -203,7 +203,7 @@ class Downloads:
                 log.exception("download failed")
         if scope.cancelled_caught:
             log.info("download cancelled")
-        self._control.send(Ended(pull, result))
+        self._control.send(partial(self._end, pull, result))
 
     @asynccontextmanager
     async def _turn(self, client: str | None) -> AsyncIterator[None]:
@@ -225,7 +225,7 @@ class Downloads:
         try:
             return await delete_model(name, self._pool, self._engines, self._probes)
         finally:
-            self._control.send(DeletionEnded(name.partition("@")[0]))
+            self._deleting.discard(name.partition("@")[0])
 
     async def _answer(self, work: Callable[[], Awaitable[object]], reply: Reply) -> None:
         try:
@@ -237,9 +237,6 @@ class Downloads:
             self._log.exception("work failed")
             reply.fail(internal_error())
 
-    def _report(self, pull: Pull, progress: DownloadProgress) -> None:
-        self._control.send(Progressed(pull, progress))
-
     async def _fetch(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
         with trio.CancelScope() as scope:
             if not wish.attached:
@@ -248,7 +245,7 @@ class Downloads:
             try:
                 return await self._join(wish, report)
             finally:
-                del self._attached[wish.hub_id]
+                self._attached.pop(wish.hub_id, None)  # two threads may have asked
         raise ProblemError(download_abandoned(wish.hub_id))
 
     async def _join(self, wish: Wish, report: Callable[[DownloadProgress], None] | None) -> Path:
@@ -264,35 +261,6 @@ class Downloads:
                     case Failed(problem):
                         raise ProblemError(problem)
         raise ActorStopped("the downloads ended")
-
-
-@attrs.frozen(eq=False)
-class Progressed:
-    pull: Pull
-    progress: DownloadProgress
-
-
-@attrs.frozen(eq=False)
-class Ended:
-    """The end of a fetch. `result`: folder of the model; None if it was cancelled."""
-
-    pull: Pull
-    result: Path | Problem | None
-
-
-@attrs.frozen(eq=False)
-class ReplyClosed:
-    """The end of a reply to a client that waited for a fetch."""
-
-    pull: Pull
-    reply: Reply
-
-
-@attrs.frozen
-class DeletionEnded:
-    """The end of a deletion, whether anything was deleted or not."""
-
-    model: str
 
 
 def search(words: str, limit: int) -> tuple[FoundModel, ...]:

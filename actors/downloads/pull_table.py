@@ -10,7 +10,7 @@ from pathlib import Path
 
 import attrs
 
-from greenroom.actors.core.reply import Reply, Watchers
+from greenroom.actors.core.reply import MOST_UNREAD, Reply, Watchers
 from greenroom.actors.transfers.fetch_model import Wish
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.download_protocol import (
@@ -127,7 +127,8 @@ class PullTable:
             pull.told = now
             self._tell("progress", pull)
         for reply in pull.replies:
-            reply.send(pull.status)
+            if reply.unread < MOST_UNREAD:
+                reply.send(pull.status)
 
     def end(self, pull: Pull, result: Path | Problem | None) -> None:
         """Record the end of a fetch, and send it to its readers. `result`: folder of the model; None if it

@@ -48,8 +48,7 @@ async def delete_model(
 
     Raises:
         ProblemError: 404 if there is none, 403 if its folder is not one to delete from, 409 if requests use
-            it, it is pinned, or
-            a process fetches it, 503 if the disk refuses.
+            it, it is pinned, or a process fetches it, 503 if the disk refuses.
     """
     removal, listed = await trio.to_thread.run_sync(partial(_plan, name, engines))
     key = ModelKey(removal.model)

@@ -15,7 +15,7 @@ from greenroom.actors.store.tables import StoreMessage, ask_store_or_failed
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.protocols.model_protocol import RequestEnded
-from greenroom.schemas.stored import AuditRow, Ending
+from greenroom.schemas.stored import CALLS, AuditRow, Ending
 
 MAX_TEXT = 200  # Most characters of a route or a model's name: clients choose both
 MAX_ROWS = 4_096  # Rows that wait to be written; further ones are counted, and nobody waits for them
@@ -82,6 +82,11 @@ class AuditBook:
     def begin(self, request_id: str, protocol: str, route: str) -> None:
         row = AuditRow(request_id, self._clock(), "", protocol, _bounded(route), "", None, "answered", 0.0)
         self._open[request_id] = _Open(row, self._timer())
+
+    def admit(self, request_id: str, owner: str) -> None:
+        """Record whose request it is, for the rows of its calls, which are complete before its own."""
+        if (found := self._find(request_id)) is not None:
+            found.row = attrs.evolve(found.row, owner=owner)
 
     def add_body(self, request_id: str, parts: Sequence[bytes]) -> None:
         """Record the beginning of a request's body, if content is kept."""
@@ -176,7 +181,7 @@ class AuditBook:
         began = self._clock() - seconds
         ident = f"{request_id.partition('-')[0]}-{call_id}"
         ending: Ending = "failed" if error else "answered"
-        texts = owner, "mcp", _bounded(f"CALL {tool}"), ""
+        texts = owner, CALLS, _bounded(f"CALL {tool}"), ""
         self._add(AuditRow(_bounded(ident), began, *texts, None, ending, seconds, error=error))
 
     def take(self, count: int) -> tuple[AuditRow, ...]:

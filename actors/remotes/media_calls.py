@@ -7,6 +7,7 @@ import math
 import struct
 import wave
 from base64 import b64decode, b64encode
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -166,13 +167,14 @@ def _read_transcript(data: JsonObject) -> Events:
         raise wire.BrokenAnswer("a transcript without a text")
     text, duration = wire.member(data, "text", str), _seconds(data, "duration")
     yield Recording(duration, wire.member(data, "language", str) or None)
-    words = [_word(each) for each in wire.items_of(data, "words")]
+    words = deque(sorted(map(_word, wire.items_of(data, "words")), key=lambda word: word.start))
     segments = wire.items_of(data, "segments")
     for each in segments:
         start, end = _seconds(each, "start"), _seconds(each, "end")
-        own = [_word(word) for word in wire.items_of(each, "words")]
-        heard = own or [word for word in words if start <= word.start < end]
-        yield Segment(wire.member(each, "text", str), start, end, words=tuple(heard))
+        own, heard = [_word(word) for word in wire.items_of(each, "words")], []
+        while words and words[0].start < end:  # each is given to one segment: both lists may be long
+            heard.append(words.popleft())
+        yield Segment(wire.member(each, "text", str), start, end, words=tuple(own or heard))
     if text and not segments:
         yield Segment(text, 0.0, duration, words=tuple(words))
     yield Finished("stop", Usage(heard=duration))

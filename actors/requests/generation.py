@@ -127,9 +127,6 @@ class Generation(RequestEvents):
         self._usage: Usage | None = None
 
     async def receive(self) -> InferenceEvent:
-        """Return the next event. It may be cancelled (by a timeout) and called again without losing an event.
-        Raises trio.EndOfChannel: the request has ended, with Finished or Failed.
-        """
         while True:
             await self._send_due_messages()
             event = await self._replies.receive()

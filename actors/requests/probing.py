@@ -89,7 +89,7 @@ class Probing:
         [known] = (await ask_actor(pool, DescribeModel(message.name), ModelDescriptions)).models
         key = ModelKey(known.model)
         started = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="greenroom-probe-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="greenroom-probe-", ignore_cleanup_errors=True) as scratch:
             self._engines.probed.note_use(known.model)  # nobody need be told to probe it
             async with ResidencyGuard(pool, key):
                 opening = partial(self._engines.open_probe, known.model, Path(scratch), message.max_tokens)
@@ -137,7 +137,7 @@ class ResidencyGuard:
         self._before: frozenset[ModelKey] = frozenset()
 
     async def __aenter__(self) -> None:
-        self._before = frozenset(map(_key, filter(_is_ready, await self._statuses())))
+        self._before = await self._ready()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -157,23 +157,19 @@ class ResidencyGuard:
             )
 
     async def _reload(self) -> None:
-        ready = frozenset(map(_key, filter(_is_ready, await self._statuses())))
+        ready = await self._ready()
         if not ready <= self._before:
             return
         for key in sorted(self._before - ready, key=str):
             granted = await ask_actor(self._pool, Acquire(key, priority=PROBE), Granted)
             granted.close()
 
+    async def _ready(self) -> frozenset[ModelKey]:
+        statuses = await self._statuses()
+        return frozenset(status.key for status in statuses if status.state is ModelState.READY)
+
     async def _statuses(self) -> tuple[ModelStatus, ...]:
         return (await ask_actor(self._pool, DescribePool(), PoolStatus)).models
-
-
-def _is_ready(status: ModelStatus) -> bool:
-    return status.state is ModelState.READY
-
-
-def _key(status: ModelStatus) -> ModelKey:
-    return status.key
 
 
 T = TypeVar("T")

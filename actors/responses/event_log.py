@@ -36,24 +36,28 @@ class EventLog:
 
     Attributes:
         changed: Parking lot where readers wait for the next entry.
-        ended: True once the last entry is present.
+        last: Last entry; None until it is present.
         model: Name of the answering model; known before the first entry.
     """
 
     def __init__(self, entries: Iterable[RunEvent] = (), model: str | None = None) -> None:
         self.changed = trio.lowlevel.ParkingLot()
-        self.ended = False
+        self.last: RunEnded | Failed | None = None
         self.model = model
         self._fixed: list[RunEvent] = [*entries]
         self._tail = ReplyBuffer()
+
+    @property
+    def ended(self) -> bool:
+        return self.last is not None
 
     def append(self, event: RunEvent) -> None:
         """Append an entry, or merge it into the last one."""
         self._tail.add(event)
         self.changed.unpark_all()
 
-    def end(self, event: RunEvent) -> None:
-        self.ended = True
+    def end(self, event: RunEnded | Failed) -> None:
+        self.last = event
         self.append(event)
 
     def entries(self, start: int = 0, most: int | None = None) -> list[RunEvent]:
@@ -204,10 +208,8 @@ class Subscription:
     async def wait_ended(self) -> RunEnded | Failed:
         """Wait for the last entry and return it, without reading the others."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        while not self._log.ended:
+        while (last := self._log.last) is None:
             await self._log.changed.park()
-        last = self._log.entries(-1)[0]
-        assert isinstance(last, RunEnded | Failed)
         return last
 
     def close(self) -> None:

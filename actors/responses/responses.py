@@ -56,22 +56,17 @@ STORING = 20.0
 _SHORT = 1_000  # Maximum number of log entries encoded on the event loop; longer logs are encoded on a thread
 
 
+@attrs.frozen(eq=False)
 class RunTask:
-    """The task that generates and stores a run's response."""
+    """The task that generates and stores a run's response. `interrupted`: function that returns the problem
+    of a run whose task is cancelled from outside.
+    """
 
-    def __init__(
-        self,
-        run: Run,
-        pool: Ref[PoolMessage],
-        store: Ref[StoreMessage],
-        tools: Ref[ToolsMessage],
-        interrupted: Callable[[], Problem],
-    ) -> None:
-        self._run = run
-        self._pool = pool
-        self._store = store
-        self._tools = tools
-        self._interrupted = interrupted
+    _run: Run
+    _pool: Ref[PoolMessage]
+    _store: Ref[StoreMessage]
+    _tools: Ref[ToolsMessage]
+    _interrupted: Callable[[], Problem]
 
     async def execute(self, on_accepted: Callable[[], None]) -> None:
         """Execute the run from start to end. Any error fails only this run."""
@@ -128,9 +123,9 @@ class RunTask:
 
     async def _begin(self) -> None:
         run = self._run
+        row = run.snapshot()
         # The row may be stored already, so this must not be cancelled. The client waits in any case.
-        with trio.move_on_after(STORING, shield=True):
-            row = run.snapshot()
+        with trio.move_on_after(STORING, shield=True) as storing:
             answer = await ask_store_or_failed(
                 self._store, lambda tables: tables.responses.begin(row), writes=True
             )
@@ -138,6 +133,12 @@ class RunTask:
                 run.fail(answer.problem)
             else:
                 run.row = row
+        if storing.cancelled_caught:
+            run.fail(store_slow())
+            with trio.move_on_after(1.0, shield=True):  # it may be stored yet, and goes then
+                await ask_store_or_failed(
+                    self._store, lambda tables: tables.responses.delete(row.id, row.owner), writes=True
+                )
 
     async def _finish(self) -> None:
         run = self._run
@@ -188,27 +189,6 @@ class RunTask:
 _TICK = 1.0  # Interval in seconds between checks for silent runs
 
 
-@attrs.frozen(eq=False)
-class _Accepted:
-    run: Run
-    reply: Reply
-
-
-@attrs.frozen(eq=False)
-class _GivenUp:
-    run: Run
-
-
-@attrs.frozen(eq=False)
-class _Left:
-    run: Run
-
-
-@attrs.frozen(eq=False)
-class _Exited:
-    run: Run
-
-
 class Responses:
     """The actor that generates and stores responses; a request only subscribes to a run."""
 
@@ -256,30 +236,17 @@ class Responses:
             log.exception("actor crashed")
             log.info("restarted")
 
-    def _receive(self, report: Any) -> None:
+    def _receive(self, received: Envelope[ResponsesMessage] | Callable[[], None]) -> None:
+        """Carry out a message, or the change that a run or its reader reports."""
         try:
-            self._carry_out(report)
+            if isinstance(received, Envelope):
+                self._receive_message(received.message, received.reply or Reply())
+            else:
+                received()
             self._answer_drain()
         except Exception:
             self._interrupted = _crashed()
             raise
-
-    def _carry_out(self, report: Any) -> None:
-        match report:
-            case Envelope(message, reply):
-                self._receive_message(message, reply or Reply())
-            case _Accepted(run, reply):
-                self._subscribe(run, reply)
-            case _GivenUp(run) if run.row is None:
-                run.cancel()
-            case _GivenUp():
-                pass
-            case _Left(run):
-                run.leave()
-            case _Exited(run):
-                self._runs.remove(run)
-            case _:
-                raise TypeError(f"no such report: {report!r}")
 
     def _receive_message(self, message: ResponsesMessage, reply: Reply) -> None:
         log.debug("received", message=type(message).__name__)
@@ -333,7 +300,7 @@ class Responses:
             raise
         if message.background:
             run.when_ended(lambda event: _tell_refusal(event, reply))
-            reply.watch(lambda: self._control.send(_GivenUp(run)))
+            reply.watch(lambda: self._control.send(run.give_up))
         else:
             self._subscribe(run, reply)
         if self._audit is not None:
@@ -344,13 +311,13 @@ class Responses:
     async def _execute(self, run: Run, reply: Reply) -> None:
         task = RunTask(run, self._pool, self._store, self._tools, lambda: self._interrupted)
         try:
-            await task.execute(lambda: self._control.send(_Accepted(run, reply)))
+            await task.execute(lambda: self._control.send(partial(self._subscribe, run, reply)))
         finally:
-            self._control.send(_Exited(run))
+            self._control.send(partial(self._runs.remove, run))
 
     def _subscribe(self, run: Run, reply: Reply) -> None:
         run.readers += 1
-        subscription = Subscription(run.log, lambda: self._control.send(_Left(run)))
+        subscription = Subscription(run.log, lambda: self._control.send(run.leave))
         reply.send(Subscribed(subscription, run.row))
 
     async def _answer_from_store(self, message: AboutOne, reply: Reply) -> None:
@@ -401,7 +368,7 @@ def _crashed() -> Problem:
     return Problem(503, "responses_crashed", detail, retry_after=1)
 
 
-_SHORT = 65_536
+_SHORT_TEXT = 65_536
 """Maximum length, in characters, of events decoded on the event loop; longer text is decoded on a thread."""
 
 
@@ -441,7 +408,9 @@ def not_in_background(message: AboutOne) -> Problem:
 async def _read_log(response: StoredResponse) -> EventLog:
     text = response.events or "[]"
     entries = (
-        decode_events(text) if len(text) <= _SHORT else await trio.to_thread.run_sync(decode_events, text)
+        decode_events(text)
+        if len(text) <= _SHORT_TEXT
+        else await trio.to_thread.run_sync(decode_events, text)
     )
     log = EventLog(entries, response.model)
     log.end(RunEnded(response))

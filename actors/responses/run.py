@@ -86,10 +86,13 @@ class Run:
 
     @property
     def refusal(self) -> Problem | None:
-        """Reason not to store the run, if it failed or was cancelled before it started; None otherwise."""
-        if self.row is not None or self.status != "queued":
+        """Reason not to store the run, if it failed or was cancelled before it started, or in the background
+        before a client knew of it; None otherwise.
+        """
+        hidden = self.message.background and self._finished is None
+        if self.row is not None or (self.status != "queued" and not hidden):
             return None
-        if self._problem is not None or self._admitted:
+        if self._problem is not None or (self._admitted and not hidden):
             return self._problem
         return Problem(409, "response_cancelled", "The response was cancelled before it had begun.")
 
@@ -129,6 +132,11 @@ class Run:
         """Stop the generation; the text so far is stored."""
         self.scope.cancel("the response is cancelled")
 
+    def give_up(self) -> None:
+        """Record that the client of a background run has left; what is not stored by then ends."""
+        if self.row is None:
+            self.cancel()
+
     def leave(self) -> None:
         """Record a closed subscription; the last one ends a run that is not in the background."""
         self.readers -= 1
@@ -166,8 +174,11 @@ class Run:
         return self._outcome(problem)
 
     def when_ended(self, call: Callable[[RunEnded | Failed], None]) -> None:
-        """Register a callback, called once when the run has ended and been stored."""
-        self._on_end.append(call)
+        """Call back once when the run has ended and been stored; at once if it has."""
+        if self.log.last is None:
+            self._on_end.append(call)
+        else:
+            call(self.log.last)
 
     def end(self, event: RunEnded | Failed) -> None:
         """Append the last entry, release the conversation, and call the registered callbacks."""

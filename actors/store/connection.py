@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from greenroom.actors.core.fair_share import share_left
 from greenroom.actors.store.database_file import (
     MEMORY,
@@ -285,6 +287,7 @@ RESERVED_BYTES = 256 << 20
 """Bytes of the disk that the database leaves free, as uploads do; on a full disk not even deleting works."""
 
 
+@attrs.frozen(eq=False)
 class Capacity:
     """A check of the database's size and of free disk space before data is added.
 
@@ -294,18 +297,10 @@ class Capacity:
         storing: True if clients' content may be added.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        max_bytes: int | None = None,
-        reserved: int = RESERVED_BYTES,
-        *,
-        storing: bool = True,
-    ) -> None:
-        self._connection = connection
-        self._max_bytes = max_bytes
-        self._reserved = reserved
-        self._storing = storing
+    _connection: Connection
+    _max_bytes: int | None = None
+    _reserved: int = RESERVED_BYTES
+    _storing: bool = attrs.field(default=True, kw_only=True)
 
     def check(self, owner: str | None = None, added: int = 0) -> None:
         """Check the limits before data is added.

@@ -84,9 +84,7 @@ class ItemsTable:
         return None if row is None else row["last"]
 
     def list_input(self, response: int, after: str | None, limit: int, order: Order) -> ItemPage:
-        """Return a page of a response's input items. Raises ProblemError (404 `after`) is not among the
-        items.
-        """
+        """Return a page of a response's input items. Raises ProblemError: 404: `after` is not among them."""
         return self._list("response = ? and output = 0", (response,), after, limit, order)
 
     def list_conversation(self, conversation: int, after: str | None, limit: int, order: Order) -> ItemPage:

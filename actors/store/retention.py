@@ -25,6 +25,7 @@ _UNHELD = (
 """Query for a response that is not unfinished, not continued by another, and in no conversation."""
 
 
+@attrs.define(eq=False)
 class Retention:
     """A retention pass, which deletes data last used before a cutoff.
 
@@ -35,20 +36,12 @@ class Retention:
         slice_rows: Maximum number of rows per transaction; changed only in tests.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        responses: ResponsesTable,
-        conversations: ConversationsTable,
-        cutoff: float,
-        slice_rows: int = SLICE,
-    ) -> None:
-        self.pruned = Pruned()
-        self._connection = connection
-        self._responses = responses
-        self._conversations = conversations
-        self._cutoff = cutoff
-        self._slice_rows = slice_rows
+    _connection: Connection
+    _responses: ResponsesTable
+    _conversations: ConversationsTable
+    _cutoff: float
+    _slice_rows: int = SLICE
+    pruned: Pruned = attrs.field(init=False, factory=Pruned)
 
     def steps(self) -> Iterator[None]:
         """Run the pass in short steps, so that messages can be answered in between."""

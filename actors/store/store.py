@@ -68,14 +68,7 @@ class Store:
         kept = settings.db
         path = MEMORY if kept is None or kept == MEMORY else str(Path(kept).expanduser())
         self._outlives = database is not None or path != MEMORY
-        self._opener = DatabaseOpener(
-            path if database is None else database,
-            storing=settings.store_responses,
-            retention_days=settings.store_retention_days,
-            max_bytes=settings.store_max_bytes,
-            audit_days=settings.audit_days,
-            audit_rows=settings.audit_rows,
-        )
+        self._opener = DatabaseOpener(path if database is None else database, settings)
         self._worker = StoreWorker(self._opener, workers, self._control)
 
     def keep(self, function: Callable[[Tables], object]) -> None:

@@ -23,6 +23,7 @@ from greenroom.actors.store.tables import Result, Run, StoreMessage, Tables, nam
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, draining, internal_error
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, Pruned
+from greenroom.schemas.settings.settings import Settings
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
@@ -35,13 +36,14 @@ log = get_logger()
 
 @attrs.define(eq=False)
 class Job:
-    """A message to answer, with its remaining steps if it takes several. `asked`: arrival time, by
-    `time.monotonic()`.
+    """A message to answer, with its remaining steps in an open `store` if it takes several. `asked`: arrival
+    time, by `time.monotonic()`.
     """
 
     message: StoreMessage
     reply: Reply
     steps: Iterator[Pruned | None] | None = None
+    store: OpenStore | None = None
     asked: float = attrs.field(factory=time.monotonic)
 
     @property
@@ -168,8 +170,8 @@ class StoreLoop:
     def _answer(self, store: OpenStore, job: Job) -> Answer | None:
         if isinstance(job.message, Run | CheckStoring):
             return store.tables.answer(job.message)
-        if job.steps is None:
-            job.steps = store.prune()
+        if job.steps is None or job.store is not store:  # a failed store was closed meanwhile
+            job.steps, job.store = store.prune(), store
         done = next(job.steps)
         if done is not None:
             job.steps = None
@@ -253,31 +255,14 @@ class DatabaseOpener:
 
     Args:
         database: Database, as for `Connection`.
-        storing: True if clients' content may be added.
-        retention_days: Days without use after which data is deleted.
-        max_bytes: Maximum size of the database in bytes; None for no limit.
-        audit_rows: Maximum number of rows of the audit.
 
     Attributes:
         deadline: Time by `time.monotonic()` after which nothing waits for another process that writes.
     """
 
-    def __init__(
-        self,
-        database: str | Database | sqlite3.Connection,
-        *,
-        storing: bool,
-        retention_days: float,
-        max_bytes: int | None = None,
-        audit_days: float = math.inf,
-        audit_rows: int = 1_000_000,
-    ) -> None:
+    def __init__(self, database: str | Database | sqlite3.Connection, settings: Settings) -> None:
         self._database = database
-        self._storing = storing
-        self._retention_days = retention_days
-        self._max_bytes = max_bytes
-        self._audit_days = audit_days
-        self._audit_rows = audit_rows
+        self._settings = settings
         self._boot = uuid.uuid4().hex
         self._lock: ServerLock | None = None
         self._is_taken = False
@@ -298,6 +283,7 @@ class DatabaseOpener:
             sqlite3.Error: The database cannot be opened.
             OSError: The database cannot be opened.
         """
+        settings = self._settings
         connection = keys = Connection(self._database, is_abandoned, busy_timeout, lambda: self.deadline)
         try:
             if connection.path is not None and not self._owns(connection.path):
@@ -305,11 +291,11 @@ class DatabaseOpener:
             tables = Tables(
                 connection,
                 self._boot,
-                storing=self._storing,
-                retention_days=self._retention_days,
-                max_bytes=self._max_bytes,
-                audit_days=self._audit_days,
-                audit_rows=self._audit_rows,
+                storing=settings.store_responses,
+                retention_days=settings.store_retention_days,
+                max_bytes=settings.store_max_bytes,
+                audit_days=settings.audit_days,
+                audit_rows=settings.audit_rows,
                 keys=keys,
             )
             log.info("database opened", actor="store", path=str(connection.path or "in memory"))

@@ -23,6 +23,7 @@ from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, DescribeStore, Prune
 from greenroom.schemas.stored import (
+    CALLS,
     AuditFilter,
     AuditPage,
     AuditRow,
@@ -281,7 +282,8 @@ class AuditTable:
         used: dict[tuple[str, str], list[float]] = {}
         with self._connection.transaction():
             for row in rows:
-                if self._connection.write(_INSERT, attrs.astuple(row)):
+                is_new = self._connection.write(_INSERT, attrs.astuple(row))
+                if is_new and row.protocol != CALLS:  # these are parts of requests
                     sums = used.setdefault((_day(row.time), row.owner), [0] * (len(SUMS) - 2))
                     sums[:] = map(sum, zip(sums, _amounts(row), strict=True))
             for key, sums in used.items():

@@ -82,7 +82,8 @@ class ToolConversation(RequestEvents):
         self._unsent: deque[ToolsMessage | DescribeModel] = deque(map(ListTools, loop.sources))
         self._awaited = len(loop.sources)
         self._generation: Generation | None = None
-        self._turn = Turn({}, 0)
+        self._idents = {call.id for message in self._messages for call in message.tool_calls}
+        self._turn = Turn({}, 0, self._idents)
         self._results: dict[str, tuple[ToolCall, ToolResult]] = {}
         self._running: dict[str, ToolCall] = {}
         self._rules = LoopRules(self._chat.tool_choice, loop)
@@ -97,9 +98,6 @@ class ToolConversation(RequestEvents):
             self._begin()
 
     async def receive(self) -> InferenceEvent:
-        """Return the next event. It may be cancelled and called again without losing an event. Raises
-        trio.EndOfChannel: the request has ended, with Finished or Failed.
-        """
         while not self._ready:
             if self._ended:
                 raise trio.EndOfChannel
@@ -115,7 +113,6 @@ class ToolConversation(RequestEvents):
         return ready
 
     def close(self) -> None:
-        """End the request in any phase: its generation, or its calls."""
         self._replies.close()
         if self._generation is not None:
             self._generation.close()
@@ -199,7 +196,7 @@ class ToolConversation(RequestEvents):
         )
         ident = self.request.id if self.turns == 1 else f"{self.request.id}-{self.turns}"
         request = attrs.evolve(self.request, id=ident, key=self.key, input=chat)
-        self._turn = Turn(self._own, self._shown)
+        self._turn = Turn(self._own, self._shown, self._idents)
         self._generation = Generation(self._pool, request, limited=self._limited and self.turns == 1)
 
     def _take(self, event: InferenceEvent) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import binascii
 import importlib
-import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,12 @@ import attrs
 import trio
 
 from greenroom.actors.pool.residence_rules import RestartIntensity
+from greenroom.schemas.file_formats import image_format
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import AudioPart, ContentPart, ImagePart, TextPart, Tool
 from greenroom.schemas.messages.requests import TraceContext
 from greenroom.schemas.protocols.tools_protocol import SessionState, SessionStatus, ToolSource
+from greenroom.schemas.settings.tool_servers import pairs
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 IDLE_SECONDS = 300.0  # Seconds without a call after which a session ends
 LIST_SECONDS = 60.0  # Seconds after which a list of tools is asked for again
 MAX_TOOLS = 512  # Most tools of one server
+_CLOSE_SECONDS = 5.0  # Longest time of the end of a session, which a server may leave unanswered
+_SHORTEST_KEY = 8  # Fewest characters of what is taken for a secret
 _MAX_PAGES = 20
 _MAX_DESCRIPTION = 10_000
 _MAX_ERROR = 300
@@ -106,8 +109,10 @@ class Session:
                     opening.deadline = float("inf")
                     self._client, self._state = client, "ready"
                     self._opened.set()
-                    log.info("tool server started", server=self.source.label, seconds=self._since(started))
+                    seconds = round(self._clock() - started, 3)
+                    log.info("tool server started", server=self.source.label, seconds=seconds)
                     await self._ended.wait()
+                    opening.deadline = trio.current_time() + _CLOSE_SECONDS
             if opening.cancelled_caught:
                 self._lose(f"it did not start within {self.source.server.timeout:g} s")
         except Exception as error:  # whatever the SDK and a hostile server make of each other
@@ -167,9 +172,10 @@ class Session:
         from mcp_types import Implementation
 
         program = roads.Program(self.source.server, self._lose)
-        road: Any = roads.open_address(self.source) if self.source.server.kind == "http" else program.open()
+        is_program = self.source.server.kind == "stdio"
+        road: Any = program.open() if is_program else roads.open_address(self.source, self._lose)
         info = Implementation(name="greenroom", version="1")
-        client = Client(_Road(road), client_info=info, message_handler=self._hear, cache=None)
+        client = Client(road, client_info=info, message_handler=self._hear, cache=None)
         try:
             async with client, trio.open_nursery() as nursery:
                 # It would match a server's own patterns with its own texts, for as long as these like.
@@ -179,7 +185,8 @@ class Session:
                 nursery.cancel_scope.cancel("the session ends")
         except Exception as error:
             said = program.errors.strip().splitlines()
-            raise SessionFailed(f"{_reason(error)}{f': {said[-1][:_MAX_ERROR]}' if said else ''}") from error
+            last = f": {said[-1][:_MAX_ERROR]}" if said else ""
+            raise SessionFailed(self._without_secrets(f"{_reason(error)}{last}")) from error
 
     async def _ready(self) -> Client:
         self.last_used = self._clock()
@@ -199,7 +206,15 @@ class Session:
         except Exception as error:
             # A lost session fails its calls before its own task knows why.
             await trio.lowlevel.checkpoint()
-            raise SessionFailed(self._error or _reason(error)) from None
+            raise SessionFailed(self._error or self._without_secrets(_reason(error))) from None
+
+    def _without_secrets(self, text: str) -> str:
+        """Return words of the server without the keys that the settings give it."""
+        server = self.source.server
+        for value in pairs((*server.env, *server.headers)).values():
+            key = value.rpartition(" ")[2]
+            text = text.replace(key, "…") if len(key) >= _SHORTEST_KEY else text
+        return text
 
     async def _all_tools(self, client: Client) -> tuple[Tool, ...]:
         found: dict[str, Tool] = {}
@@ -246,25 +261,9 @@ class Session:
             self.figures.failures.record_failure(self._clock())
             self.end()
 
-    def _since(self, started: float) -> float:
-        return round(self._clock() - started, 3)
-
 
 async def _trust(_name: str, _result: object) -> None:
     await trio.lowlevel.checkpoint()
-
-
-class _Road:
-    """A context manager of streams, as the SDK takes it."""
-
-    def __init__(self, road: Any) -> None:
-        self._road = road
-
-    async def __aenter__(self) -> Any:
-        return await self._road.__aenter__()
-
-    async def __aexit__(self, *error: Any) -> bool | None:
-        return bool(await self._road.__aexit__(*error))
 
 
 def _content_part(block: Any) -> ContentPart:
@@ -276,7 +275,9 @@ def _content_part(block: Any) -> ContentPart:
                 data = base64.b64decode(block.data, validate=True)
             except (binascii.Error, ValueError):
                 return TextPart(f"[{kind} that could not be decoded]")
-            return ImagePart(data) if kind == "image" else AudioPart(data)
+            if kind == "audio":
+                return AudioPart(data)
+            return TextPart("[image of an unknown format]") if image_format(data) is None else ImagePart(data)
         case "resource":
             resource = block.resource
             return TextPart(getattr(resource, "text", None) or f"[resource {resource.uri}]")
@@ -294,8 +295,3 @@ def _reason(error: BaseException) -> str:
         return f"it could not be started or reached ({error.strerror})"
     text = " ".join(str(error).split()) or type(error).__name__
     return text[:_MAX_ERROR].rstrip(".")
-
-
-def elapsed(since: float) -> float:
-    """Return the seconds since a time of `time.monotonic`, rounded."""
-    return round(time.monotonic() - since, 4)

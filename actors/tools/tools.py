@@ -16,11 +16,11 @@ from greenroom.actors.core.reply import Reply
 from greenroom.actors.records.audit import AuditBook
 from greenroom.actors.records.inspector import Inspector
 from greenroom.actors.records.tracing import tool_span
-from greenroom.actors.tools.session import IDLE_SECONDS, Figures, Session, SessionFailed, elapsed
+from greenroom.actors.tools.session import IDLE_SECONDS, Figures, Session, SessionFailed
 from greenroom.schemas.events.result_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.messages import ContentPart, TextPart
-from greenroom.schemas.problems import draining
+from greenroom.schemas.problems import draining, internal_error
 from greenroom.schemas.protocols.tools_protocol import (
     CallTool,
     DescribeSessions,
@@ -95,7 +95,11 @@ class Tools:
         with trio.CancelScope() as scope:
             reply.watch(lambda: scope.cancel("nobody waits for it"))
             if not scope.cancel_called:
-                reply.send(await answer())
+                try:
+                    reply.send(await answer())
+                except Exception:
+                    log.exception("message failed")
+                    reply.fail(internal_error())
 
     async def _list(self, source: ToolSource) -> ToolsListed:
         try:
@@ -120,7 +124,7 @@ class Tools:
             if failed:
                 span.fail(error or "tool_failed")
         server = target.label if isinstance(target, ToolSource) else ""
-        seconds = elapsed(began)
+        seconds = round(time.monotonic() - began, 4)
         fields = {"server": server, "tool": message.name, "failed": failed, "request_id": message.request_id}
         log.info("tool called", seconds=seconds, **fields)
         result = ToolResult(message.id, content, failed, seconds)
@@ -182,8 +186,8 @@ async def _call_function(
             result = await call()
         else:
             result = await trio.to_thread.run_sync(call, abandon_on_cancel=True)
-    except Exception as error:
+        if not isinstance(result, str):
+            result = json.dumps(result, ensure_ascii=False, default=str)
+    except (Exception, SystemExit) as error:  # the latter comes of functions that read a command line
         return (TextPart(f"{type(error).__name__}: {error}"),), True
-    if isinstance(result, str):
-        return (TextPart(result),), False
-    return (TextPart(json.dumps(result, ensure_ascii=False, default=str)),), False
+    return (TextPart(result),), False

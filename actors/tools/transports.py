@@ -5,7 +5,6 @@ The SDK's own road to programs reads lines of any length, and waits up to 4 s fo
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 import subprocess
@@ -26,7 +25,8 @@ from greenroom.schemas.protocols.tools_protocol import ToolSource
 from greenroom.schemas.settings.tool_servers import ToolServer, pairs
 
 MAX_MESSAGE = 8 * 1024 * 1024  # Longest message of a server, in bytes
-MAX_UNASKED = 16 * 1024 * 1024  # Most bytes that a program may write without having been asked something
+MAX_UNASKED = 16 * 1024 * 1024  # Most bytes that a server may send without having been asked something
+_UNASKED = f"it sent more than {MAX_UNASKED:,} bytes without having been asked"
 _EXIT_SECONDS = 1.0
 _KEPT_ERRORS = 2_000
 _INHERITED = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
@@ -40,10 +40,13 @@ class Flooded(Exception):
 
 
 @asynccontextmanager
-async def open_address(source: ToolSource) -> AsyncIterator[Streams]:
-    """Open the streams of a server with an address; connections go through the source's network."""
+async def open_address(source: ToolSource, lost: Callable[[str], None]) -> AsyncIterator[Streams]:
+    """Open the streams of a server with an address; connections go through the source's network. `lost`:
+    function that is called, with the reason, once it sends too much.
+    """
     context = await trio.to_thread.run_sync(httpx2.create_ssl_context)
     transport = _BoundedTransport(verify=context)
+    transport.lost = lost
     if source.network is not None:
         await transport.aclose()
         transport._pool = httpcore2.AsyncConnectionPool(ssl_context=context, network_backend=source.network)
@@ -57,19 +60,50 @@ async def open_address(source: ToolSource) -> AsyncIterator[Streams]:
 
 
 class _BoundedTransport(httpx2.AsyncHTTPTransport):
-    """A transport whose complete answers are bounded; the SDK bounds those that are events."""
+    """A transport whose complete answers are bounded, and the sum of all events between two questions; the
+    SDK bounds each event.
+    """
+
+    lost: Callable[[str], None]
+    _unasked = 0
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            self._unasked = 0
+        request.headers["accept-encoding"] = "identity"  # megabytes could become gigabytes
         response = await super().handle_async_request(request)
-        is_events = response.headers.get("content-type", "").lower().startswith("text/event-stream")
-        response.stream = _BoundedStream(response.stream, math.inf if is_events else MAX_MESSAGE)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            count = _limit(-1, "the answer is compressed, which was not asked for")
+        elif response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            count = self._count
+        else:
+            count = _limit(MAX_MESSAGE, f"the answer has more than {MAX_MESSAGE:,} bytes")
+        response.stream = _BoundedStream(response.stream, count)
         return response
+
+    def _count(self, size: int) -> None:
+        self._unasked += size
+        if self._unasked > MAX_UNASKED:
+            self.lost(_UNASKED)
+            raise httpx2.StreamError(_UNASKED)
+
+
+def _limit(left: int, fault: str) -> Callable[[int], None]:
+    """Return a function that counts the bytes of an answer, and raises an error if there are more."""
+
+    def count(size: int) -> None:
+        nonlocal left
+        left -= size
+        if left < 0:
+            raise httpx2.StreamError(fault)
+
+    return count
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
-    def __init__(self, stream: Any, most: float) -> None:
+    def __init__(self, stream: Any, count: Callable[[int], None]) -> None:
         self._stream = stream
-        self._left = most
+        self._count = count
         self._parts: Any = None
 
     def __aiter__(self) -> AsyncIterator[bytes]:
@@ -78,9 +112,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
     async def __anext__(self) -> bytes:
         part: bytes = await anext(self._parts)
-        self._left -= len(part)
-        if self._left < 0:
-            raise httpx2.StreamError(f"the answer has more than {MAX_MESSAGE:,} bytes")
+        self._count(len(part))
         return part
 
     async def aclose(self) -> None:
@@ -168,7 +200,7 @@ class Program:
         if len(self._line) > MAX_MESSAGE:
             raise Flooded(f"it sent a message of more than {MAX_MESSAGE:,} bytes")
         if self._unasked > MAX_UNASKED:
-            raise Flooded(f"it sent more than {MAX_UNASKED:,} bytes without having been asked")
+            raise Flooded(_UNASKED)
         return ended
 
     async def _write(self, process: trio.Process, messages: Any) -> None:

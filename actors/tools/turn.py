@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -36,6 +37,8 @@ MOST_REPEATED = 3  # Number of equal calls, by name and arguments, at which a lo
 _BYTES_PER_TOKEN = 4
 _SHORTEST = 200
 _ODD = re.compile(r"[^\w.:/-]")
+_UNCHECKED = frozenset({"pattern", "patternProperties", "unevaluatedItems", "unevaluatedProperties"})
+_CHECK_SECONDS = 0.25  # Longest computation of a check; references to each other can double it many times
 
 
 @attrs.frozen
@@ -122,11 +125,12 @@ class LoopRules:
 
 class Turn:
     """The output of one generation, collected while it streams. `first_call`: index of the next call of the
-    client's tools.
+    client's tools; `idents`: ids of all calls before, to which its own are added.
     """
 
-    def __init__(self, own: Mapping[str, OwnTool], first_call: int) -> None:
+    def __init__(self, own: Mapping[str, OwnTool], first_call: int, idents: set[str]) -> None:
         self._own = own
+        self._idents = idents
         self._texts: list[str] = []
         self._reasoning: list[str] = []
         self._calls: dict[int, tuple[ToolCall, list[str]]] = {}
@@ -142,6 +146,10 @@ class Turn:
                 self._reasoning.append(text)
             case ToolCallDelta(call, ident, name, arguments):
                 if ident is not None:
+                    while ident in self._idents:  # a remote may number the calls of each answer anew
+                        ident += "_"
+                    self._idents.add(ident)
+                    event = attrs.evolve(event, id=ident)
                     self._calls[call] = ToolCall(ident, name or "", ""), []
                     if name not in self._own:
                         self._shown[call] = self._first_call + len(self._shown)
@@ -214,27 +222,37 @@ def answers_to(messages: Sequence[Message], added: Mapping[str, Message]) -> tup
 def find_fault(arguments: str, schema: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     """Return the arguments of a call, and what is wrong with them; empty if nothing is.
 
-    Patterns are left out: a hostile one could hold the process for ever. The server checks them itself.
+    What could make a hostile schema last for ever, such as patterns, is left out: its server checks it.
     """
     try:
         value = json.loads(arguments or "{}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return {}, f"The arguments are not JSON: {error}."
     if not isinstance(value, dict):
         return {}, "The arguments must be a JSON object."
     try:
         from jsonschema import Draft202012Validator, validators
         from referencing import Registry
-        from referencing.exceptions import Unresolvable
     except ImportError:  # only functions are called without the extra
         return value, ""
-    without = dict.fromkeys(("pattern", "patternProperties", "unevaluatedProperties"))
-    if "patternProperties" in json.dumps(schema, default=str):
-        without["additionalProperties"] = None
-    checker = validators.extend(Draft202012Validator, without)
+    has_patterns = "patternProperties" in json.dumps(schema, default=str)
+    left_out = _UNCHECKED | ({"additionalProperties"} if has_patterns else set())
+    until = time.thread_time() + _CHECK_SECONDS
+
+    def within_limits(name: str, check: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any) -> Any:
+            if time.thread_time() > until:
+                raise TimeoutError
+            return None if name in left_out else check(*given)
+
+        return run
+
+    checks = {name: within_limits(name, check) for name, check in Draft202012Validator.VALIDATORS.items()}
+    checker = validators.extend(Draft202012Validator, checks)
+    checker.evolve = attrs.evolve  # its own would leave these limits where a part names another `$schema`
     try:
         fault = next(iter(checker(dict(schema), registry=Registry()).iter_errors(value)), None)
-    except (Unresolvable, RecursionError, TypeError, ValueError, AttributeError, KeyError):
+    except Exception:
         return value, ""  # the schema itself is at fault, and the server knows what it takes
     return (
         value,
@@ -265,5 +283,5 @@ def join_ends(before: Finished | None, last: Finished) -> Finished:
 def _canonical(arguments: str) -> str:
     try:
         return json.dumps(json.loads(arguments or "{}"), sort_keys=True)
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments

@@ -54,22 +54,15 @@ class Origin:
     pauses: Sequence[float] = PAUSES
 
 
+@attrs.frozen(eq=False)
 class FileTransfer:
-    """The transfer of one file."""
+    """The transfer of one file. `arrived`: callback whenever some of it has arrived, or is dropped."""
 
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        origin: Origin,
-        part: PartFile,
-        url: str,
-        arrived: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._origin = origin
-        self._part = part
-        self._url = url
-        self._arrived = arrived
+    _client: httpx2.AsyncClient
+    _origin: Origin
+    _part: PartFile
+    _url: str
+    _arrived: Callable[[], None]
 
     async def run(self) -> None:
         """Fetch what is missing, and make the file a blob; a cut connection is resumed. Raises TransferError:

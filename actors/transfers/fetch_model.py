@@ -144,7 +144,6 @@ class _Fetch:
         self._cache = cache
         self._meter = ProgressMeter(report)
         self._source = hub_address()
-        self._parts: dict[str, PartFile] = {}
 
     async def run(self) -> Path:
         wish = self._wish
@@ -204,22 +203,14 @@ class _Fetch:
             yield _FetchFiles(client, origin, folder, self._meter, self._cache, self._room)
 
 
+@attrs.frozen(eq=False)
 class _FetchFiles:
-    def __init__(
-        self,
-        client: httpx2.AsyncClient,
-        origin: Origin,
-        folder: SnapshotFolder,
-        meter: ProgressMeter,
-        cache: Path,
-        room: DiskRoom,
-    ) -> None:
-        self._client = client
-        self._origin = origin
-        self._folder = folder
-        self._meter = meter
-        self._cache = cache
-        self._room = room
+    _client: httpx2.AsyncClient
+    _origin: Origin
+    _folder: SnapshotFolder
+    _meter: ProgressMeter
+    _cache: Path
+    _room: DiskRoom
 
     async def __call__(self, repository: Repository, files: tuple[RemoteFile, ...]) -> None:
         """Fetch the files that are missing. Raises TransferError: the hub does not give one of them. Raises

@@ -121,7 +121,7 @@ class SessionStatus:
     """The state of the session with a server.
 
     Args:
-        label: Name of the server in the settings, or its host if a request named it.
+        label: Name of the server, in the settings or in the request that named its address.
         calls: Number of calls so far, of which `failures` failed.
         tools: Names of its tools, as far as they are known.
         running: Number of calls under way.

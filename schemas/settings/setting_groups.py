@@ -36,7 +36,10 @@ def setting(
     numbers = tuple(value for value in one_of if isinstance(value, int))
     ends = {"low": low, "high": high, "above": above, "one_of": numbers}
     return attrs.field(
-        default=default, validator=_check, metadata={**ends, "meaning": meaning, "secret": secret}
+        default=default,
+        validator=_check,
+        repr=not secret,
+        metadata={**ends, "meaning": meaning, "secret": secret},
     )
 
 

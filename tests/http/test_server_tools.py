@@ -322,9 +322,23 @@ async def test_a_key_has_servers_of_its_own(served: Served) -> None:
     boss: dict[str, str] = {}
     boss = {"X-Api-Key": await key("boss", admin=True)}
     assert await listed(boss["X-Api-Key"]) == {"toy": False, "gone": False}
-    assert await listed(await key("of its own", mcp=["toy"])) == {"toy": True}
+    own = await key("of its own", mcp=["toy"])
+    assert await listed(own) == {"toy": True}
     assert await listed(await key("with a right", tools=["mcp:go*"])) == {"gone": False}
     assert await listed(await key("without")) == {}
+    chat = openai_clients.body(model="default", max_tokens=60, tool_choice="required")
+    chat["messages"] = [{"role": "user", "content": QUESTION}]
+    answer = await fetch(served.server, "POST", "/v1/chat/completions", chat, **{"X-Api-Key": own})
+    assert answer.status == 200
+
+    async def audited() -> set[str]:
+        found = await fetch(served.server, "GET", "/admin/audit?key=of+its+own", **boss)
+        return {row["route"] for row in found.json()["requests"]}
+
+    async def has_call() -> bool:
+        return "CALL toy/add" in await audited()
+
+    await eventually(has_call)
 
 
 async def test_servers_named_by_address_obey_the_rules_and_their_secrets_stay() -> None:

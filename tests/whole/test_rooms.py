@@ -77,6 +77,18 @@ def rooms_in(names: Set[str]) -> set[str]:
 
 
 @pytest.mark.parametrize("room", MAY_IMPORT)
+def test_no_module_gives_a_constant_two_values(room: str) -> None:
+    twice: list[str] = []
+    for path in sorted((ROOT / room).rglob("*.py")):
+        given = [node for node in tree_of(path).body if isinstance(node, ast.Assign)]
+        names = Counter(each.id for node in given for each in node.targets if isinstance(each, ast.Name))
+        # One may be made of its first value.
+        anew = {each.id for node in given for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+        twice += [f"{path.name}: {name}" for name, count in names.items() if count > 1 and name not in anew]
+    assert twice == []
+
+
+@pytest.mark.parametrize("room", MAY_IMPORT)
 def test_a_room_imports_only_the_rooms_it_may_know(room: str) -> None:
     imports = {
         str(path.relative_to(ROOT)): rooms_in(

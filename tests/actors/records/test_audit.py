@@ -47,6 +47,23 @@ def test_a_row_waits_for_the_model_of_a_client_that_has_left() -> None:
     assert not book.waiting
 
 
+def test_a_call_belongs_to_the_key_of_its_request_and_is_none_itself(tmp_path: Path) -> None:
+    book = AuditBook()
+    book.begin("r", "openai", "/v1/chat/completions")
+    book.admit("r", "key")
+    book.add_call("r-2", "call_1", "files/read", 0.5, "")
+    book.end("r", 200, owner="key")
+    rows = book.take(10)
+    assert [(each.route, each.owner) for each in rows] == [
+        ("CALL files/read", "key"),
+        ("/v1/chat/completions", "key"),
+    ]
+    with closing(Connection(str(tmp_path / "kept.db"))) as connection:
+        table = AuditTable(connection, 30.0, 100, Capacity(connection))
+        table.save(rows)
+        assert [(each.owner, each.requests) for each in table.usage()] == [("key", 1)]
+
+
 def test_prompts_of_one_request_are_one_row() -> None:
     book = AuditBook()
     book.begin("r", "openai", "/v1/completions")

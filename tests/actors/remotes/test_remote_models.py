@@ -21,7 +21,7 @@ import trio
 from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
-from greenroom.actors.remotes.media_calls import SpeechReader
+from greenroom.actors.remotes.media_calls import SpeechReader, _read_transcript
 from greenroom.actors.remotes.remote_call import Answer, CallFailure
 from greenroom.actors.remotes.remote_client import RemoteClient, _retry_after
 from greenroom.actors.remotes.remote_model import CHARACTERS_PER_TOKEN, RemoteModel, _size_of, call_of
@@ -39,7 +39,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
-from greenroom.schemas.events.result_events import AudioChunk, Vector
+from greenroom.schemas.events.result_events import AudioChunk, Segment, Vector
 from greenroom.schemas.messages.messages import (
     Message,
     ReasoningSettings,
@@ -675,6 +675,19 @@ def test_speech_is_read_behind_any_header(name: str) -> None:
     found = [event for piece in pieces for event in reader.read(piece)]
     sound = b"".join(event.samples for event in found if isinstance(event, AudioChunk))
     assert sound == (b"" if length > 16 else b"\1\2\3\4")
+
+
+def test_each_word_of_a_transcript_is_in_one_segment_however_these_lie() -> None:
+    said = {
+        "text": "a b c",
+        "duration": 3.0,
+        "words": [{"word": each, "start": at} for at, each in enumerate("abc")],
+    }
+    segments = [{"text": "a b", "start": 0.0, "end": 1.5}, *({"text": "c", "start": 0.0, "end": 9.0},) * 3]
+    found = [
+        event for event in _read_transcript({**said, "segments": segments}) if isinstance(event, Segment)
+    ]
+    assert [[word.text for word in each.words] for each in found] == [[" a", " b"], [" c"], [], []]
 
 
 def test_a_list_without_an_end_is_cut() -> None:

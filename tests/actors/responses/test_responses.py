@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import attrs
 import pytest
 import trio
 
+from greenroom.actors.responses import responses
 from greenroom.actors.responses.event_log import ConversationLock, Subscribed
 from greenroom.actors.responses.responses import Responses
+from greenroom.actors.store.tables import Run
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.messages.requests import RequestInput
@@ -356,6 +359,25 @@ async def test_a_background_run_that_is_given_up_before_it_is_accepted_is_not_st
                     for _ in range(delay):
                         await trio.lowlevel.checkpoint()
                     scope.cancel()
+        assert await drained(system)
+
+
+async def test_a_background_run_that_cannot_be_stored_in_time_is_refused_and_leaves_no_row(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(responses, "STORING", 0.2)
+    goes_on = threading.Event()
+    async with open_system(settings) as system:
+        await system.refs.store.tell(Run(lambda tables: goes_on.wait(300.0)))
+        try:
+            refused = await system.refs.responses.ask(start("resp_1", background=True), Subscribed)
+        finally:
+            goes_on.set()
+        assert isinstance(refused, Failed)
+        assert refused.problem.code == "store_busy"
+        gone = await retrieve(system.refs, "resp_1")
+        assert isinstance(gone, Problem)
+        assert gone.status == 404
         assert await drained(system)
 
 

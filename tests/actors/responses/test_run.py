@@ -30,6 +30,7 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
+from greenroom.schemas.events.result_events import ToolsListed
 from greenroom.schemas.problems import ProblemError, draining, internal_error
 from greenroom.schemas.protocols.responses_protocol import (
     Heartbeat,
@@ -95,6 +96,14 @@ async def test_a_request_that_is_given_up_before_it_is_known_to_fit_is_not_store
     refusal = new_run(WAITING).refusal
     assert refusal is not None
     assert refusal.code == "response_cancelled"
+
+
+@pytest.mark.parametrize("events", [(Admitted(9),), BEGUN, (Admitted(9), ToolsListed("files"), TEXT)])
+async def test_what_no_client_knows_yet_is_not_stored_either(events: tuple[InferenceEvent, ...]) -> None:
+    refusal = new_run(*events, background=True).refusal
+    assert refusal is not None
+    assert refusal.code == "response_cancelled"
+    assert new_run(*events, Failed(draining()), background=True).refusal == draining()
 
 
 async def test_what_is_stored_already_is_stored_again_when_it_fails() -> None:
@@ -189,6 +198,8 @@ async def test_its_end_is_told_once_to_all_who_wait_and_frees_its_conversation()
     end = RunEnded(write(RunOutcome("completed")))
     run.end(end)
     assert told == [end]
+    run.when_ended(told.append)  # by a message that arrived while the end was being stored
+    assert told == [end, end]
     assert released.is_set()
     assert run.log.ended
 

@@ -18,12 +18,20 @@ import pytest
 import sqlite_utils
 
 from greenroom.actors.core.reply import Reply
+from greenroom.actors.core.worker_thread import Heartbeat
 from greenroom.actors.store import connection as connections
 from greenroom.actors.store import store as stores
 from greenroom.actors.store import store_loop
 from greenroom.actors.store.connection import Capacity, Connection, check_database
 from greenroom.actors.store.database_file import UnusableDatabase, prepare_file
-from greenroom.actors.store.store_loop import Job
+from greenroom.actors.store.store_loop import (
+    Answered,
+    DatabaseChanged,
+    DatabaseOpener,
+    Job,
+    StoreLoop,
+    StoreReport,
+)
 from greenroom.actors.store.tables import Run, Tables, ask_store, ask_store_or_failed
 from greenroom.actors.system import System, open_system
 from greenroom.schemas.events.events import Failed
@@ -345,6 +353,29 @@ async def test_a_file_that_is_deleted_while_it_is_used_is_made_anew(tmp_path: Pa
         await commit(system.refs.store, response("s"))
     async with storing(tmp_path / "db") as system:
         await find(system.refs.store, "s", "")
+
+
+def test_maintenance_begins_anew_in_a_file_that_replaces_its_own(tmp_path: Path) -> None:
+    reports: list[StoreReport] = []
+
+    def report(found: StoreReport) -> None:
+        reports.append(found)
+        if isinstance(found, Answered) and isinstance(found.job.message, Prune):
+            loop.end()
+
+    def remove(tables: Tables) -> None:
+        for path in tmp_path.iterdir():
+            path.unlink()
+
+    settings = Settings(db=str(tmp_path / "db"), store_retention_days=1e-9)
+    loop = StoreLoop(DatabaseOpener(str(tmp_path / "db"), settings), report)
+    loop.put(Job(Run(lambda tables: tables.completions.save(completion("c")), writes=True), Reply()))
+    loop.put(Job(Prune(), Reply()))  # takes several steps, between which others are answered
+    loop.put(Job(Run(remove), Reply()))
+    loop.run(Heartbeat())
+    assert [each for each in reports if isinstance(each, DatabaseChanged)] == [DatabaseChanged(None)] * 2
+    assert isinstance(reports[-1], Answered)
+    assert reports[-1].answer == Pruned()
 
 
 async def test_a_full_memory_is_told_like_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,8 +34,10 @@ from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, Jso
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.protocols.tools_protocol import DescribeSessions, Sessions, ToolLoop, ToolSource
+from greenroom.schemas.settings.remotes import Remote
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
+from greenroom.tests.support.servers.far_servers import STREAMS, Asked, Script, chunk, models, standing_in
 
 TOY = ToolServer(
     sys.executable, (str(Path(__file__).parents[2] / "support/tools/plain_server.py"),), timeout=90.0
@@ -350,13 +352,74 @@ def test_tools_of_one_name_stay_apart_and_odd_names_are_written_plainly() -> Non
         ('{"town": "Paris"}', "not match"),
         ("[1]", "must be a JSON object"),
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
     ],
 )
 def test_arguments_are_checked_again(arguments: str, said: str) -> None:
     pytest.importorskip("jsonschema")
     assert said in find_fault(arguments, describe_function(weather).parameters)[1]
-    evil = {"properties": {"city": {"type": "string", "pattern": "(a*)*$"}}, "$ref": "http://127.0.0.1:9/x"}
-    assert find_fault(json.dumps({"city": "a" * 40 + "b"}), evil)[1] == ""
+
+
+EVIL = {"type": "string", "pattern": "(a*)*$"}
+TWICE = {f"d{depth}": {"allOf": [{"$ref": f"#/$defs/d{depth + 1}"}] * 2} for depth in range(60)}
+
+
+@pytest.mark.parametrize(
+    ("city", "schema"),
+    [
+        ("a" * 40 + "b", {"properties": {"city": EVIL}, "$ref": "http://127.0.0.1:9/x"}),
+        (
+            "a" * 40 + "b",
+            {"properties": {"city": {"$schema": "http://json-schema.org/draft-07/schema#", **EVIL}}},
+        ),
+        ("Paris", {"$defs": {**TWICE, "d60": {}}, "properties": {"city": {"$ref": "#/$defs/d0"}}}),
+        (10**400, {"properties": {"city": {"multipleOf": 0.1}}}),
+    ],
+    ids=["a pattern", "a pattern of another draft", "references that double", "a number beyond all others"],
+)
+def test_no_schema_makes_a_check_last_or_fail(city: object, schema: dict[str, Any]) -> None:
+    pytest.importorskip("jsonschema")
+    assert find_fault(json.dumps({"city": city}), schema) == ({"city": city}, "")
+
+
+def test_what_stands_beside_patterns_is_checked() -> None:
+    pytest.importorskip("jsonschema")
+    schema = {
+        "patternProperties": {"^x": {"type": "string"}},
+        "additionalProperties": False,
+        "required": ["city"],
+    }
+    assert find_fault('{"city": 1}', schema)[1] == ""
+    assert "'city' is a required property" in find_fault("{}", schema)[1]
+
+
+async def test_calls_that_a_remote_numbers_alike_are_each_answered() -> None:
+    def call(*cities: str) -> Script:
+        calls = [
+            {
+                "index": index,
+                "id": "0",
+                "function": {"name": "weather", "arguments": json.dumps({"city": city})},
+            }
+            for index, city in enumerate(cities)
+        ]
+        return Script((chunk({"tool_calls": calls}), chunk(reason="tool_calls"), b"data: [DONE]\n\n"))
+
+    turns = [call("Paris", "Rome"), call("Oslo"), Script(STREAMS["openai"])]
+
+    def answer(request: Asked) -> Script:
+        return models("big") if request.method == "GET" else turns[len(far.posts) - 1]
+
+    async with standing_in(answer) as far:
+        settings = Settings(remotes=(("far", Remote(far.url)),), shutdown_timeout=60.0)
+        async with open_system(settings) as system:
+            request = attrs.evolve(asked(RAIN), key=ModelKey("far/big"))
+            events = await run(system, request, of_functions(weather))
+    assert text_of(events) == "Hello"
+    messages = far.posts[-1].json["messages"]
+    told = {each["tool_call_id"]: each["content"] for each in messages if each["role"] == "tool"}
+    assert list(told.values()) == [f"Rain in {city}." for city in ("Paris", "Rome", "Oslo")]
+    assert [each["id"] for message in messages for each in message.get("tool_calls", ())] == list(told)
 
 
 def test_a_schema_is_made_of_annotations() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import resource
@@ -11,12 +12,14 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 import trio.testing
 
 from greenroom.actors.core.ref import Ref
+from greenroom.actors.tools import session
 from greenroom.actors.tools.tools import Tools
 from greenroom.http.media.fetcher import FetchRules, GuardedNetwork
 from greenroom.schemas.events.result_events import ToolResult, ToolsListed
@@ -32,6 +35,7 @@ from greenroom.schemas.protocols.tools_protocol import (
 )
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
+from greenroom.tests.support.servers.far_servers import Asked, Script, standing_in
 
 pytest.importorskip("mcp")
 
@@ -236,6 +240,69 @@ async def test_tools_of_an_address_are_called_and_private_ones_need_trust() -> N
             assert works or "not public" in found.error
 
 
+def rude(request: Asked, *, floods: bool = False, packs: bool = False, says: str = "") -> Script:
+    """Answer as a server that leaves the end of a session unanswered, and may flood those who listen, or
+    compress its list of tools, or say something else.
+    """
+    if request.method != "POST":
+        return Script(UNASKED if floods and request.method == "GET" else (None,))
+    version = {"protocolVersion": "2025-06-18", "serverInfo": {"name": "rude", "version": "1"}}
+    results = {"initialize": {**version, "capabilities": {"tools": {}}}, "tools/list": {"tools": []}}
+    message = request.json
+    if "id" not in message:
+        return Script(status=202)
+    known = None if says and message["method"] == "tools/list" else results.get(message["method"])
+    error = {"code": -32601, "message": says or "no such method"}
+    told = {"error": error} if known is None else {"result": known}
+    body = json.dumps({"jsonrpc": "2.0", "id": message["id"], **told}).encode()
+    encoding = {"content-encoding": "gzip"} if packs and message["method"] == "tools/list" else {}
+    body = gzip.compress(body) if encoding else body
+    return Script((body,), kind="application/json", headers={"mcp-session-id": "1", **encoding})
+
+
+UNASKED = (b": " + b"x" * 65_536 + b"\n",) * 300
+
+
+@pytest.mark.parametrize("floods", [False, True])
+async def test_the_session_of_a_rude_address_ends(floods: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_CLOSE_SECONDS", 0.1)
+    async with standing_in(partial(rude, floods=floods)) as far, running(300.0 if floods else 0.1) as tools:
+        address = ToolSource("far", ToolServer(url=f"{far.url}/mcp", timeout=START_SECONDS), "far")
+        assert not (await listed(tools, address)).error
+        with trio.fail_after(300):
+            while (found := await status(tools)).state != ("failed" if floods else "idle"):
+                await trio.testing.wait_all_tasks_blocked(0.05)
+        assert found.error == (
+            "it sent more than 16,777,216 bytes without having been asked" if floods else ""
+        )
+        assert far.asked[-1].method == "DELETE"
+
+
+async def test_a_failure_is_told_without_the_keys_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "_CLOSE_SECONDS", 0.1)
+    says, header = "no entry with Bearer sk-12345678", ("Authorization=Bearer sk-12345678",)
+    async with standing_in(partial(rude, says=says)) as far, running() as tools:
+        server = ToolServer(url=f"{far.url}/mcp", headers=header, timeout=START_SECONDS)
+        error = (await listed(tools, ToolSource("locked", server, "locked"))).error
+    assert far.asked[-1].headers["authorization"] == "Bearer sk-12345678"
+    assert "no entry with Bearer …" in error
+
+
+async def test_an_address_may_not_compress_what_would_grow_without_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(session, "_CLOSE_SECONDS", 0.1)
+    async with standing_in(partial(rude, packs=True)) as far, running() as tools:
+        address = ToolSource("far", ToolServer(url=f"{far.url}/mcp", timeout=START_SECONDS), "far")
+        assert "compressed" in (await listed(tools, address)).error
+        assert {each.headers["accept-encoding"] for each in far.asked} == {"identity"}
+
+
+def test_an_image_of_no_known_format_is_told_in_words() -> None:
+    [part] = [session._content_part(SimpleNamespace(type="image", data="bm8gaW1hZ2U="))]
+    assert part == TextPart("[image of an unknown format]")
+
+
 async def test_an_idle_session_ends_and_a_deaf_program_is_killed() -> None:
     async with running(idle_seconds=0.1) as tools:
         await listed(tools, plain("deaf"))
@@ -257,7 +324,12 @@ async def test_functions_of_a_program_are_tools() -> None:
             CallTool("1", waits, "waits", {"text": "a"}),
             CallTool("2", lambda n: {"n": n}, "plain", {"n": 1}),
             CallTool("3", fails, "fails", {"values": []}),
+            CallTool("4", lambda: sys.exit(2), "exits", {}),
+            CallTool("5", lambda: {("no", "name"): 1}, "unwritable", {}),
         ]
         results = [await tools.ask(call, ToolResult) for call in calls]
     told = [(text_of(each), each.failed) for each in results if isinstance(each, ToolResult)]
-    assert told == [("A", False), ('{"n": 1}', False), ("KeyError: 'no such value'", True)]
+    assert told[:2] == [("A", False), ('{"n": 1}', False)]
+    assert told[2:4] == [("KeyError: 'no such value'", True), ("SystemExit: 2", True)]
+    assert told[4][1]
+    assert told[4][0].startswith("TypeError: keys must be str")

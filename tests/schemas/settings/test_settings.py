@@ -165,6 +165,10 @@ def test_a_program_is_told_the_setting_that_is_wrong(given: dict[str, Any], word
         Settings(**given)
 
 
+def test_no_secret_is_shown_with_the_settings() -> None:
+    assert "hush" not in repr(Settings(api_key="hush"))
+
+
 TABLES = (
     ("org/*", ModelSettings(kv_bits=4, ttl=60.0, pinned=True)),
     ("*", ModelSettings(kv_bits=8, ttl=30.0, temperature=0.5)),
