@@ -11,9 +11,10 @@ _BEGINNINGS: tuple[tuple[bytes, ImageFormat], ...] = (
     (b"\x89PNG", "png"),
     (b"GIF8", "gif"),
 )
-_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
+_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"hevx", b"heim", b"heis", b"mif1", b"msf1")
 _PDF = b"%PDF-"
 _PDF_BEGINS_WITHIN = 1024
+"""Bytes in which a PDF's header may begin, as readers accept it. Source: PDF 1.7, annex H, note 13."""
 
 
 def image_format(data: bytes) -> ImageFormat | None:
@@ -23,9 +24,10 @@ def image_format(data: bytes) -> ImageFormat | None:
             return found
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
-    return "heic" if data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS else None
+    is_heic = data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS and b"avif" not in data[8:64]
+    return "heic" if is_heic else None
 
 
 def is_pdf(data: bytes) -> bool:
-    """Return whether a file is a PDF; like most readers, this accepts some bytes before the header."""
+    """Return whether a file is a PDF."""
     return _PDF in data[:_PDF_BEGINS_WITHIN]

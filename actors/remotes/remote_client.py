@@ -23,7 +23,7 @@ from greenroom.actors.remotes.remote_call import (
     decoded,
     json_object,
 )
-from greenroom.engine.catalog.load_failures import chain
+from greenroom.engine.resources.device_errors import chain
 from greenroom.schemas.events.events import InferenceEvent
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.settings.remotes import HOP, Remote

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import string
@@ -256,7 +257,7 @@ _NO_PARAMETERS = {"type": "object", "properties": {}}
 _DEFINITIONS = ("$defs", "definitions")
 _LONGEST = 50_000  # Limit on the text that references add to a tool, in characters: they may multiply
 _DEEPEST = 60  # Limit on the levels of lists and objects at which a reference is replaced
-_MOST_TOOLS = 1_000
+_MOST_TOOLS, _MOST_NAMES, _LONGEST_NAME = 1_000, 20, 100
 _DATA = frozenset({"const", "default", "enum", "example", "examples", "required"})
 _KEYWORDS = frozenset(
     (
@@ -328,21 +329,25 @@ class UnshownParameters:
 
     def __init__(self, render: Callable[[list[dict[str, Any]]], str | None]) -> None:
         self._render = render
-        self._found: dict[str, tuple[str, ...]] = {}
+        self._found: dict[bytes, tuple[str, ...]] = {}
 
     def of(self, tool: Tool) -> tuple[str, ...]:
-        """Return the names of parameters, at any depth, that the rendered tool does not show."""
+        """Return the first names, cut short, of the parameters at any depth that the rendered tool lacks."""
         function = as_openai_tool(tool)["function"]
-        key = json.dumps(function["parameters"])
+        key = hashlib.sha256(json.dumps(function["parameters"]).encode()).digest()
         if key not in self._found:
             if len(self._found) >= _MOST_TOOLS:
                 self._found.clear()
             names: list[str] = []
             marked = {**function, "parameters": _with_marks(function["parameters"], names)}
             text = self._render([{"type": "function", "function": marked}])
-            unshown = [] if text is None else [name for i, name in enumerate(names) if _mark(i) not in text]
-            self._found[key] = tuple(dict.fromkeys(unshown))
+            shown = range(len(names)) if text is None else set(map(int, _MARK.findall(text)))
+            unshown = dict.fromkeys(name[:_LONGEST_NAME] for i, name in enumerate(names) if i not in shown)
+            self._found[key] = tuple(itertools.islice(unshown, _MOST_NAMES))
         return self._found[key]
+
+
+_MARK = re.compile("zq([0-9]{1,9})qz")
 
 
 def _mark(number: int) -> str:

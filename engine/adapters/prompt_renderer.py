@@ -183,7 +183,7 @@ class PromptRenderer:
         names = () if self._unshown is None else self._unshown.of(tool)
         if names and not self._has_warned:
             self._has_warned = True
-            model, hidden = self._tokenizer.folder.name, [unmark(name) for name in names[:20]]
+            model, hidden = self._tokenizer.folder.name, [unmark(name) for name in names]
             tool_name = unmark(tool.name)[:100]
             log.warning("template hides parameters", actor="model", model=model, tool=tool_name, names=hidden)
         return bool(names)

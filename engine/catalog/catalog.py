@@ -226,8 +226,8 @@ Lookup = Callable[[str], CatalogEntry | None]
 class Names:
     """Resolution of requested names: id, `default`, alias, profile, pattern, and the operator's own spelling.
 
-    Each step looks for the name as it is, then
-    without `:latest`. An alias or a profile means a model, and never another alias.
+    Each step looks for the name as it is, then without `:latest`. An alias or a profile means a model, and
+    never another alias.
 
     Args:
         default: Lookup of the model that `default` means.

@@ -141,19 +141,10 @@ class FillFormat:
         """Return the prompt for the text between a prefix and a suffix. `mark`: function that escapes control
         tokens in the client's texts.
         """
-        places = {"{prefix}": mark(prefix), "{suffix}": mark(suffix)}
-        before, between, after = self._parts()
-        first, second = sorted(places, key=self.template.index)
-        return f"{before}{places[first]}{between}{places[second]}{after}"
+        return self.template.format(prefix=mark(prefix), suffix=mark(suffix))
 
     def stop_tokens(self, added_tokens: Mapping[str, int]) -> frozenset[int]:
         return frozenset(added_tokens[token] for token in (*self.tokens, *self.ends) if token in added_tokens)
-
-    def _parts(self) -> tuple[str, str, str]:
-        first, second = sorted(("{prefix}", "{suffix}"), key=self.template.index)
-        before, rest = self.template.split(first)
-        between, after = rest.split(second)
-        return before, between, after
 
 
 def _in_order(prefix: str, suffix: str, middle: str, *ends: str) -> FillFormat:

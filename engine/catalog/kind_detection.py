@@ -295,7 +295,7 @@ _NOT_SERVED: Mapping[str, str] = {
 
 _BACKBONES = frozenset({"llama", "qwen3"})
 """Folders of mlx-audio named after language models; such a name does not identify an audio model
-(`spoken_backbones.py` tells which of them speak)."""
+(`speaking_architecture` tells which of them speak)."""
 
 _SIGNS: Mapping[str, frozenset[str]] = {
     "tada": frozenset({"acoustic_dim"}),
@@ -357,24 +357,6 @@ def _nemo_name(config: Mapping[str, Any]) -> str | None:
     return "canary" if "MultiTask" in target else "parakeet"
 
 
-_WRITE_NO_TEXT = frozenset(
-    {
-        "clef",
-        "d1",
-        "d1_omni",
-        "falcon_perception",
-        "pp_doclayout_v3",
-        "rfdetr",
-        "rt_detr_v2",
-        "sam3",
-        "sam3_1",
-        "sam3d_body",
-        "sam3d_objects",
-        "video_depth_anything",
-    }
-)
-"""Packages of mlx-vlm that take images but output boxes, masks, depths or decisions instead of text."""
-
 _VIDEO_MARKS = ("pixel_values_videos", "video_grid_thw")
 
 
@@ -387,7 +369,7 @@ def module_of(architecture: str) -> str:
 def vision_module(architecture: str) -> str | None:
     """Return the mlx-vlm package of a vision-language architecture; None if there is none."""
     module = module_of(architecture)
-    if module not in models_of("mlx_vlm") or module in _WRITE_NO_TEXT or module in embedding_modules():
+    if module not in models_of("mlx_vlm") or module in PURPOSES or module in embedding_modules():
         return None
     formats: Mapping[str, str] = library_constant("mlx_vlm", "prompt_utils.py", "MODEL_CONFIG")
     chat_format = formats.get(architecture) or formats.get(module) or "TEXT_ONLY"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from greenroom.engine.resources.device_errors import chain
 from greenroom.schemas.problems import Problem, ProblemError, load_failed
 
 OWN_CODE = (
@@ -164,10 +165,3 @@ def library_missing(model: str, module: str, install: str = "") -> Problem:
     line = install or f"pip install {_PACKAGES.get(top, top.replace('_', '-'))}"
     detail = f"'{model}' needs the Python package {top}, which is not installed. Install it with: {line}"
     return Problem(501, "library_missing", detail, "model")
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and its causes."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

@@ -69,6 +69,8 @@ class EmbeddingAdapter:
         asked = request.input
         if not isinstance(asked, EmbeddingInput):
             raise ProblemError(wrong_kind(self._model, self._kind, asked))
+        if not asked.texts:
+            raise invalid(f"`{asked.param}` is empty: there is nothing to embed.", asked.param)
         width = self._files.width
         if asked.dimensions is not None and not 1 <= asked.dimensions <= width:
             detail = f"`dimensions` is {asked.dimensions}, but the vectors of '{self._model}' have {width}"

@@ -232,12 +232,8 @@ def _first(hidden: mx.array, weights: mx.array) -> mx.array:
 
 
 def _last(hidden: mx.array, weights: mx.array) -> mx.array:
-    positions = mx.arange(1, hidden.shape[1] + 1)
-    return _token(hidden, mx.argmax(weights[..., 0] * positions, axis=1))
-
-
-def _token(hidden: mx.array, positions: mx.array) -> mx.array:
-    taken: mx.array = mx.take_along_axis(hidden, positions[:, None, None], axis=1)
+    last = mx.argmax(weights[..., 0] * mx.arange(1, hidden.shape[1] + 1), axis=1)
+    taken: mx.array = mx.take_along_axis(hidden, last[:, None, None], axis=1)
     return taken[:, 0]
 
 
@@ -297,8 +293,6 @@ def _try(model: EmbeddingModel, width: int) -> None:
     """Compute two rows, so that a broken model fails at load and kernels are compiled before requests. Raises
     ValueError: the vectors do not have the width stated in the model's files.
     """
-    import numpy as np
-
     rows = [Row(np.zeros(length, np.int32)) for length in (2, 4)]
     found = model.compute(rows).shape[1]
     if found != width:
@@ -319,7 +313,8 @@ def load_encoder_lazily(folder: Path, settings: Settings) -> Any:
     config = read_json_object(folder / "config.json")
     architecture = str(config.get("model_type", "")).lower()
     if architecture in EXTRA_ENCODERS:
-        model = load_extra_encoder(folder)
+        # mlx-embeddings is GPL-3.0, so nothing else may depend on it: an extra, imported only here.
+        model = import_model_code("mlx_embeddings.utils").load_model(folder, lazy=True)
     else:
         model = _load_known_encoder(folder, config, SAME_CODE.get(architecture, architecture))
     mx.eval(mx.random.state)  # Otherwise its graph keeps the layers' initial random weights alive.
@@ -370,16 +365,3 @@ def _check_names(model: Any, folder: Path) -> None:
     missing = sorted({name for name, _ in tree_flatten(model.parameters())} - given.keys())
     if missing:
         raise ValueError(f"its files lack {len(missing)} of its weights, such as {missing[0]}")
-
-
-# Loading encoders of architectures that only mlx-embeddings supports.
-#
-# That package is GPL-3.0, so nothing else may depend on it: it is the extra `embeddings`, imported only
-# here.
-
-
-def load_extra_encoder(folder: Path) -> Any:
-    """Return a model whose weights are not evaluated yet. Raises ModuleNotFoundError: the package is not
-    installed. Raises Exception: any error of the library for files that it cannot use.
-    """
-    return import_model_code("mlx_embeddings.utils").load_model(folder, lazy=True)

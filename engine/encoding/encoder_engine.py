@@ -185,6 +185,8 @@ class EncoderEngine(CachelessEngine):
         job = self._queue.remove(request_id)
         if job is not None and self._prefixes is not None:
             self._prefixes.release(job)
+        if not len(self._queue):  # A pass that waited for memory has reserved it.
+            self._memory.share.cancel_reservation()
         return job
 
     def _answer(self, job: Job, index: int, values: Values) -> None:

@@ -50,6 +50,8 @@ class RerankAdapter:
         asked = request.input
         if not isinstance(asked, ScoreInput):
             raise ProblemError(wrong_kind(request.key.model, self.record.model_type, asked))
+        if not asked.pairs:
+            raise invalid(f"`{asked.param}` is empty: there is nothing to rank.", asked.param)
         rows = yield from self._reader.rows(asked)
         shared = common_beginning(rows) if self._causal else 0
         return PreparedRows(rows, shared=shared, param=asked.param)
@@ -99,23 +101,23 @@ _CHARACTERS_AT_ONCE = 65_536  # Limit of characters in one call of the tokenizer
 
 
 class PairTemplate(Protocol):
+    """A model's form of a pair.
+
+    Attributes:
+        suffix: The tokens after the document.
+        typed: True if the document's tokens have a token type of their own.
+        causal: True if attention is causal, so that a common prefix of pairs can be computed once.
+    """
+
+    suffix: Tokens
+    typed: bool
+    causal: bool
+
     def prefix(self, query: str, instruction: str | None) -> Tokens:
         """Return the tokens before the document. Raises a 400: the model takes no instruction."""
 
     def document(self, text: str) -> str:
         """Return a document's text as it is tokenized."""
-
-    @property
-    def suffix(self) -> Tokens:
-        """The tokens after the document."""
-
-    @property
-    def typed(self) -> bool:
-        """True if the document's tokens have a token type of their own."""
-
-    @property
-    def causal(self) -> bool:
-        """True if attention is causal, so that a common prefix of pairs can be computed once."""
 
 
 class PlainEncoder:
@@ -247,6 +249,8 @@ class CrossEncoderTemplate:
     model's tokenizer; `types`: number of token types that the model distinguishes.
     """
 
+    causal = False
+
     def __init__(self, encoder: PlainEncoder, types: int) -> None:
         self._encoder = encoder
         pair = encoder.backend.encode_batch([("a", "b")], add_special_tokens=True)[0]
@@ -255,8 +259,8 @@ class CrossEncoderTemplate:
         ends = {text: len(texts) - texts[::-1].index(text) for text in (0, 1)}
         self._before = ids[: texts.index(0)]
         self._between = ids[ends[0] : texts.index(1)]
-        self._after = ids[ends[1] :]
-        self._typed = types > 1 and max(pair.type_ids) > 0
+        self.suffix = ids[ends[1] :]
+        self.typed = types > 1 and max(pair.type_ids) > 0
 
     def prefix(self, query: str, instruction: str | None) -> Tokens:
         if instruction is not None:
@@ -266,18 +270,6 @@ class CrossEncoderTemplate:
 
     def document(self, text: str) -> str:
         return text
-
-    @property
-    def suffix(self) -> Tokens:
-        return self._after
-
-    @property
-    def typed(self) -> bool:
-        return self._typed
-
-    @property
-    def causal(self) -> bool:
-        return False
 
 
 # The pair template of Qwen3-Reranker: a question whose answer is `yes` or `no`.
@@ -300,10 +292,12 @@ _AFTER = "<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n"
 class GenerativeTemplate:
     """The model's prompt around a query and a document."""
 
+    typed, causal = False, True
+
     def __init__(self, encoder: PlainEncoder) -> None:
         self._encoder = encoder
         self._before = encoder.written(_BEFORE)
-        self._after = encoder.written(_AFTER)
+        self.suffix = encoder.written(_AFTER)
 
     def prefix(self, query: str, instruction: str | None) -> Tokens:
         asked = f"<Instruct>: {instruction or INSTRUCTION}\n<Query>: {query}\n<Document>:"
@@ -311,19 +305,6 @@ class GenerativeTemplate:
 
     def document(self, text: str) -> str:
         return f" {text}"
-
-    @property
-    def suffix(self) -> Tokens:
-        return self._after
-
-    @property
-    def typed(self) -> bool:
-        """Always False: tokens have no types."""
-        return False
-
-    @property
-    def causal(self) -> bool:
-        return True
 
 
 def answer_tokens(folder: Path, vocabulary: Mapping[str, int]) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterable, Set
 from typing import Generic, Protocol, TypeVar
 
 from greenroom.engine.resources.fair_queue import ClientRequest, FairQueue
@@ -109,9 +109,9 @@ class DecoderTurns(Generic[T]):
         # Avoids a deadlock: readers of the open recordings may be waiting for this one.
         return not self._beats and self._clock() - self._moved > UNMOVED_SECONDS
 
-    def _silent(self, recordings: object, seconds: float) -> int:
+    def _silent(self, recordings: Iterable[T], seconds: float) -> int:
         now = self._clock()
-        return sum(now - self._beats[each] > seconds for each in recordings)  # type: ignore[attr-defined]
+        return sum(now - self._beats[each] > seconds for each in recordings)
 
 
 STALL_SECONDS = 20.0

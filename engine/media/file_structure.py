@@ -12,10 +12,16 @@ from PIL import Image
 
 MAX_SCANS = 64  # Limit of scans in a progressive JPEG, each over the whole image; encoders write about ten
 MAX_FRAMES = 1_000  # Limit of frames in a GIF, although only the first is shown
+MAX_PARTS = 100_000
+"""Limit of a file's segments, chunks or blocks, on each of which readers spend microseconds of Python."""
 
-_MARKER = re.compile(rb"\xff+([^\x00\xd0-\xd7\xff])")
-"""Marker that ends a scan's data: neither a stuffed byte nor a restart."""
+_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
+"""Marker that ends a scan's data: neither a stuffed byte nor a restart.
 
+It begins with the last byte of a filling: a pattern of all its bytes would take time with their square.
+"""
+
+_FILLED = re.compile(rb"\xff+(.)", re.DOTALL)
 _SOI, _EOI, _SOS, _EXIF = 0xD8, 0xD9, 0xDA, 0xE1
 _ADOBE = 0xEE
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # Markers without a length
@@ -27,11 +33,12 @@ class BrokenFileError(ValueError):
 
 def plain_jpeg(data: bytes) -> tuple[bytes, int]:
     """Return a JPEG's picture without metadata (EXIF, profiles, thumbnails), and its orientation. Raises
-    BrokenFileError: it has no picture, or too many scans.
+    BrokenFileError: it has no picture, or too many segments or scans.
     """
     head = [data[:2]]
-    at, orientation = 2, 0
+    at, orientation, parts = 2, 0, _parts()
     while True:
+        next(parts)
         at, marker = _next_marker(data, at)
         if marker == _EOI:
             raise BrokenFileError("it ends before its picture begins")
@@ -52,7 +59,7 @@ def plain_jpeg(data: bytes) -> tuple[bytes, int]:
 def _next_marker(data: bytes, at: int) -> tuple[int, int]:
     if data[at : at + 1] != b"\xff":
         raise BrokenFileError("its segments are broken")
-    match = re.compile(rb"\xff+(.)", re.DOTALL).match(data, at)
+    match = _FILLED.match(data, at)
     if match is None:
         raise BrokenFileError("it is cut off")
     return match.end(), match.group(1)[0]
@@ -69,8 +76,9 @@ def _segment_length(data: bytes, at: int) -> int:
 
 def _end_of_scans(data: bytes, at: int) -> int:
     """Return the end of the file's first picture; `at` is in the header of its first scan."""
-    scans = 1
+    scans, parts = 1, _parts()
     while (match := _MARKER.search(data, at)) is not None:
+        next(parts)
         marker, at = match.group(1)[0], match.end()
         if marker == _EOI:
             return at
@@ -99,12 +107,25 @@ def webp_size(data: bytes) -> tuple[int, int]:
     raise BrokenFileError("it does not say how large it is")
 
 
+def _parts() -> Iterator[int]:
+    """Yield once for each part of a file. Raises BrokenFileError: there are too many."""
+    yield from range(MAX_PARTS)
+    raise BrokenFileError(f"it is cut into more than {MAX_PARTS:,} parts")
+
+
+def check_chunks(data: bytes) -> None:
+    """Reject a PNG with too many chunks, without reading any. Raises BrokenFileError."""
+    at, parts = 8, _parts()
+    while data[at + 4 : at + 8] not in (b"", b"IEND"):
+        next(parts)
+        at += 12 + int.from_bytes(data[at : at + 4], "big")
+
+
 def check_frames(data: bytes) -> None:
-    """Reject a GIF with too many frames, without decoding any. Raises BrokenFileError: it has more than
-    `MAX_FRAMES`.
-    """
-    at, frames = 13 + _color_table(data, 10), 0
+    """Reject a GIF with too many frames or blocks, without decoding any. Raises BrokenFileError."""
+    at, frames, parts = 13 + _color_table(data, 10), 0, _parts()
     while data[at : at + 1] in (b"!", b","):
+        next(parts)
         if data[at : at + 1] == b",":
             frames += 1
             if frames > MAX_FRAMES:
@@ -113,6 +134,7 @@ def check_frames(data: bytes) -> None:
         else:
             at += 2
         while at < len(data) and data[at]:
+            next(parts)
             at += 1 + data[at]
         at += 1
 

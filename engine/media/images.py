@@ -6,22 +6,22 @@ import io
 import math
 import re
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import attrs
 from PIL import GifImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from greenroom.engine.media.file_structure import (
     BrokenFileError,
+    check_chunks,
     check_frames,
     orientation_of,
     plain_jpeg,
     upright,
     webp_size,
 )
+from greenroom.schemas.file_formats import ImageFormat, image_format, is_pdf
 from greenroom.schemas.problems import Problem, ProblemError, invalid
-
-MEGABYTE = 1_000_000
 
 DETAIL_LOW = 512
 """Longer side in pixels of an image with `detail: low`.
@@ -42,8 +42,8 @@ class ImageLimits:
         single: True if the model takes only one image or page, whatever the settings.
     """
 
-    bytes_each: int = 20 * MEGABYTE
-    bytes_together: int = 50 * MEGABYTE
+    bytes_each: int = 20 << 20
+    bytes_together: int = 50 << 20
     pixels: int = 64 * 1024 * 1024
     images: int = 5
     pages: int = 20
@@ -103,10 +103,10 @@ def decode_image(
         ProblemError: 400 that says what is wrong with the file and what is accepted.
     """
     if len(data) > limits.bytes_each:
-        limit = limits.bytes_each // 1_000_000
+        limit = limits.bytes_each >> 20
         detail = f"{_named(param)} has {len(data):,} bytes; an image may have at most {limit} MB."
         raise invalid(detail, param, "image_too_large")
-    kind = format_of(data)
+    kind = image_format(data)
     if kind is None:
         detail = f"{_named(param)} is {name_of(data)}; images must be {KNOWN}."
         raise invalid(detail, param, INVALID_IMAGE)
@@ -124,7 +124,7 @@ def decode_image(
 
 def is_large(data: bytes, limits: ImageLimits, resolution: ResolutionLimit) -> bool:
     """Return whether decoding an image takes long, by its header; False for files that are rejected."""
-    kind = format_of(data)
+    kind = image_format(data)
     if kind is None or len(data) > limits.bytes_each:
         return False
     try:
@@ -133,18 +133,29 @@ def is_large(data: bytes, limits: ImageLimits, resolution: ResolutionLimit) -> b
         return False
     if width * height > limits.pixels:
         return False
-    if kind == "JPEG" and width * height <= _LARGE_JPEG:
+    if kind == "jpeg" and width * height <= _LARGE_JPEG:
         return width * height / resolution.reduction(width, height) ** 2 > LARGE
     return width * height > LARGE
 
 
-def _size(data: bytes, kind: Format) -> tuple[int, int]:
-    if kind == "WebP":
+def _size(data: bytes, kind: ImageFormat) -> tuple[int, int]:
+    if kind == "webp":
         return webp_size(data)
-    if kind == "JPEG":
-        data, _ = plain_jpeg(data)
-    with _OPENERS[kind](io.BytesIO(data)) as image:
+    with _OPENERS[kind](io.BytesIO(_plain(data, kind)[0])) as image:
         return image.size
+
+
+def _plain(data: bytes, kind: ImageFormat) -> tuple[bytes, int]:
+    """Return what the decoder gets of a file, and the orientation if it was in the rest, else 0. Raises
+    BrokenFileError: the file's structure is costly.
+    """
+    if kind == "jpeg":
+        return plain_jpeg(data)
+    if kind == "gif":
+        check_frames(data)
+    elif kind == "png":
+        check_chunks(data)
+    return data, 0
 
 
 def _reason(error: Exception) -> str:
@@ -155,22 +166,18 @@ def _reason(error: Exception) -> str:
 
 
 def _decode(
-    data: bytes, kind: Format, limits: ImageLimits, resolution: ResolutionLimit, param: str | None
+    data: bytes, kind: ImageFormat, limits: ImageLimits, resolution: ResolutionLimit, param: str | None
 ) -> Image.Image:
-    orientation = 0
-    if kind == "JPEG":
-        data, orientation = plain_jpeg(data)
-    elif kind == "GIF":
-        check_frames(data)
-    elif kind == "WebP":
+    data, orientation = _plain(data, kind)
+    if kind == "webp":
         _check_size(webp_size(data), limits, param)
     with _OPENERS[kind](io.BytesIO(data)) as image:
         _check_size(image.size, limits, param)
-        if kind == "JPEG":
+        if kind == "jpeg":
             factor = resolution.reduction(*image.size)
             image.draft(None, (-(-image.width // factor), -(-image.height // factor)))
         image.load()
-        if not orientation and kind != "HEIC":  # libheif applies the orientation itself.
+        if not orientation and kind != "heic":  # libheif applies the orientation itself.
             exif = image.info.get("exif")
             orientation = orientation_of(exif) if isinstance(exif, bytes) else 1
         pixels = _in_bytes(image)
@@ -227,12 +234,12 @@ def _open_jpeg(file: io.BytesIO) -> ImageFile.ImageFile:
     return JpegImagePlugin.JpegImageFile(file)
 
 
-_OPENERS: dict[Format, Callable[[Any], Image.Image]] = {
-    "JPEG": _open_jpeg,
-    "PNG": PngImagePlugin.PngImageFile,
-    "GIF": GifImagePlugin.GifImageFile,
-    "WebP": WebPImagePlugin.WebPImageFile,
-    "HEIC": _open_heic,
+_OPENERS: dict[ImageFormat, Callable[[Any], Image.Image]] = {
+    "jpeg": _open_jpeg,
+    "png": PngImagePlugin.PngImageFile,
+    "gif": GifImagePlugin.GifImageFile,
+    "webp": WebPImagePlugin.WebPImageFile,
+    "heic": _open_heic,
 }
 """Pillow's reader for each format: on a broken file, `Image.open` would try other formats too."""
 
@@ -241,21 +248,16 @@ def _named(param: str | None) -> str:
     return f"`{param}`" if param else "The image"
 
 
-def _broken(kind: Format, reason: str, param: str | None) -> ProblemError:
-    detail = f"{_named(param)} is a {kind} file that cannot be decoded: {reason.rstrip('.')}."
+def _shown(kind: ImageFormat) -> str:
+    return "WebP" if kind == "webp" else kind.upper()
+
+
+def _broken(kind: ImageFormat, reason: str, param: str | None) -> ProblemError:
+    detail = f"{_named(param)} is a {_shown(kind)} file that cannot be decoded: {reason.rstrip('.')}."
     return invalid(detail, param, INVALID_IMAGE)
 
 
-Format = Literal["JPEG", "PNG", "GIF", "WebP", "HEIC"]
-"""Image formats that are decoded."""
-
 KNOWN = "JPEG, PNG, GIF, WebP or HEIC"  # Names of the image formats that are decoded, for error messages
-
-PDF = b"%PDF-"
-_PDF_REACH = 1_024
-"""Bytes in which a PDF's header may begin, as readers accept it. Source: PDF 1.7, annex H, note 13."""
-
-_HEIC_BRANDS = frozenset({b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"})
 
 _OTHERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
     (re.compile(rb"\s*<[?!]?\w.{0,900}?<svg\b|\s*<svg\b", re.DOTALL), "SVG"),
@@ -273,33 +275,14 @@ _OTHERS: tuple[tuple[re.Pattern[bytes], str], ...] = (
 )
 
 
-def format_of(data: bytes) -> Format | None:
-    """Return an image's format; None if it is not supported."""
-    if data.startswith(b"\xff\xd8\xff"):
-        return "JPEG"
-    if data.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "PNG"
-    if data.startswith((b"GIF87a", b"GIF89a")):
-        return "GIF"
-    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
-        return "WebP"
-    if data[4:8] == b"ftyp" and data[8:12] in _HEIC_BRANDS and b"avif" not in data[8:64]:
-        return "HEIC"
-    return None
-
-
-def is_pdf(data: bytes) -> bool:
-    return PDF in data[:_PDF_REACH]
-
-
 def name_of(data: bytes) -> str:
     """Return a readable name for an unexpected file type."""
     if not data:
         return "empty"
     if is_pdf(data):
         return "a PDF"
-    if (kind := format_of(data)) is not None:
-        return f"an image ({kind})"
+    if (kind := image_format(data)) is not None:
+        return f"an image ({_shown(kind)})"
     head = data[:1_024]
     for pattern, name in _OTHERS:
         if pattern.match(head):

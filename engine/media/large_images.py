@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import struct
-import threading
 from pathlib import Path
 
 from PIL import Image
@@ -22,39 +21,14 @@ from greenroom.engine.media.images import (
     decode_image,
     is_large,
 )
-from greenroom.engine.resources.preparation_steps import PreparationSteps, StepSemaphore
+from greenroom.engine.resources.preparation_steps import ClientSemaphore, PreparationSteps
 from greenroom.schemas.problems import invalid
 
 SECONDS = 20.0  # Time limit of one image in seconds
 AT_ONCE = 2  # Number of decoding processes at once, for all models
 _BYTES = 3 * 1024**3
 _ROWS_PIXELS = 1024 * 1024  # Number of pixels copied at once: a few milliseconds
-_DECODING = StepSemaphore(AT_ONCE)
-
-
-class _ClientTurns:
-    """Semaphores that let each client decode one large image at a time."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._turns: dict[str, tuple[StepSemaphore, int]] = {}
-
-    def enter(self, client: str) -> StepSemaphore:
-        """Return the client's semaphore, and count one more user of it."""
-        with self._lock:
-            turns, users = self._turns.get(client, (StepSemaphore(1), 0))
-            self._turns[client] = (turns, users + 1)
-            return turns
-
-    def leave(self, client: str) -> None:
-        """Count one user less; drop the semaphore when none is left."""
-        with self._lock:
-            turns, users = self._turns.pop(client)
-            if users > 1:
-                self._turns[client] = (turns, users - 1)
-
-
-_CLIENTS = _ClientTurns()
+_DECODING = ClientSemaphore(AT_ONCE)
 
 
 def decode_in_steps(
@@ -77,19 +51,7 @@ def decode_in_steps(
     """
     if not is_large(data, limits, resolution):
         return decode_image(data, limits, resolution=resolution, param=param)
-    turns = _CLIENTS.enter(client)
-    try:
-        yield from turns.acquire()
-        try:
-            yield from _DECODING.acquire()
-            try:
-                return (yield from _decode(data, limits, resolution, param))
-            finally:
-                _DECODING.release()
-        finally:
-            turns.release()
-    finally:
-        _CLIENTS.leave(client)
+    return (yield from _DECODING.run(client, _decode(data, limits, resolution, param)))
 
 
 def _decode(

@@ -15,8 +15,9 @@ from PIL import Image
 
 from greenroom.engine.media import pdf_process
 from greenroom.engine.media.decoding_process import REFUSED, DecodingLimits, TimeLeft, run_decoder
-from greenroom.engine.media.images import ImageLimits, is_pdf, name_of
-from greenroom.engine.resources.preparation_steps import PreparationSteps, StepSemaphore
+from greenroom.engine.media.images import ImageLimits, name_of
+from greenroom.engine.resources.preparation_steps import ClientSemaphore, PreparationSteps
+from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
 INVALID_DOCUMENT = "invalid_document"  # Problem code of a file that cannot be rendered
@@ -26,35 +27,31 @@ SECONDS = 20.0  # Time limit in seconds for all documents of a request
 _BYTES = 2 * 1024**3  # Memory limit in bytes; a page of pictures takes some hundred megabytes
 AT_ONCE = 2
 """Number of rendering processes at once for all models; further ones wait without blocking other requests."""
-_DRAWING = StepSemaphore(AT_ONCE)
-
-
-class DrawingTime(TimeLeft):
-    """Time left to render a request's documents; waiting for a turn does not count. `seconds`: time left in
-    seconds; None for all of it.
-    """
-
-    def __init__(self, seconds: float | None = None) -> None:
-        super().__init__(SECONDS if seconds is None else seconds)
+_DRAWING = ClientSemaphore(AT_ONCE)
 
 
 def draw_pages(
     data: bytes,
     limits: ImageLimits = ImageLimits(),  # noqa: B008
     *,
-    left: DrawingTime | None = None,
+    left: TimeLeft | None = None,
     param: str | None = None,
+    client: str = "",
 ) -> PreparationSteps[list[Image.Image]]:
     """Return a document's pages, in order, as RGB; yields while a process renders them.
 
     Closing the generator kills the process.
+
+    Args:
+        left: Time left for all documents of the request; waiting for a turn does not count.
+        client: The client's name; each client has one document drawn at a time.
 
     Raises:
         ProblemError: 400 that says what is wrong with the file; 501: the rendering library is missing.
     """
     named = f"`{param}`" if param else "The document"
     if len(data) > limits.bytes_each:
-        limit = limits.bytes_each // 1_000_000
+        limit = limits.bytes_each >> 20
         detail = f"{named} has {len(data):,} bytes; a document may have at most {limit} MB."
         raise invalid(detail, param, "document_too_large")
     if not is_pdf(data):
@@ -63,11 +60,8 @@ def draw_pages(
     if importlib.util.find_spec("pypdfium2") is None:
         detail = "Documents need the library pypdfium2: `pip install pypdfium2`."
         raise ProblemError(Problem(501, "library_missing", detail))
-    yield from _DRAWING.acquire()
-    try:
-        drawn, reason = yield from _run(data, limits.pages, left or DrawingTime())
-    finally:
-        _DRAWING.release()
+    drawing = _run(data, limits.pages, left or TimeLeft(SECONDS))
+    drawn, reason = yield from _DRAWING.run(client, drawing)
     if reason:
         if limits.single:
             reason = reason.replace(pdf_process.SHARED, "this model takes one image at a time")
@@ -75,7 +69,7 @@ def draw_pages(
     return _images(drawn)
 
 
-def _run(data: bytes, max_pages: int, left: DrawingTime) -> PreparationSteps[tuple[bytes, str]]:
+def _run(data: bytes, max_pages: int, left: TimeLeft) -> PreparationSteps[tuple[bytes, str]]:
     limits = DecodingLimits(_BYTES, math.ceil(left.seconds) + 1)
     command = limits.command(Path(pdf_process.__file__), max_pages, PAGE_PIXELS)
     ended = yield from run_decoder(command, data, left)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from greenroom.engine.media import decoders
 from greenroom.engine.media.decoders import DECODERS
 from greenroom.engine.media.recordings import AudioFacts, OpenedRecording, Samples
-from greenroom.engine.resources.preparation_steps import PENDING, PreparationSteps, StepSemaphore
+from greenroom.engine.resources.preparation_steps import PENDING, ClientSemaphore, PreparationSteps
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
@@ -295,7 +295,7 @@ class RecordingReader:
 
 AT_ONCE = 4
 """Number of recordings decoded at once for all models; further ones wait without blocking other requests."""
-_DECODING = StepSemaphore(AT_ONCE)
+_DECODING = ClientSemaphore(AT_ONCE)
 _SLICE_SECONDS = 0.02
 
 
@@ -316,20 +316,22 @@ def decode_recording(
 
     Args:
         rate: Target sample rate in Hz.
-        client: The client's name; clients share the decoders fairly.
+        client: The client's name; each client has one recording decoded at a time.
 
     Raises:
         ProblemError (400): it cannot be decoded; 503: too many decoders hang.
     """
-    yield from _DECODING.acquire()
+    return (yield from _DECODING.run(client, _decode(source, rate, most, param, client)))
+
+
+def _decode(
+    source: Path | bytes, rate: int, most: int, param: str, client: str
+) -> PreparationSteps[DecodedRecording]:
+    reader = RecordingReader(source, rate, param, client=client)
     try:
-        reader = RecordingReader(source, rate, param, client=client)
-        try:
-            samples = yield from _read(reader, most)
-        finally:
-            reader.close()
+        samples = yield from _read(reader, most)
     finally:
-        _DECODING.release()
+        reader.close()
     assert reader.facts is not None, "they come before the samples"
     return DecodedRecording(reader.facts, samples)
 

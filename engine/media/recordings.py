@@ -246,33 +246,8 @@ def _shape(frame: AudioFrame) -> tuple[str, str, int, int]:
 log = get_logger(__name__)
 
 FORMATS = (
-    "aac",
-    "ac3",
-    "aiff",
-    "amr",
-    "amrnb",
-    "amrwb",
-    "ape",
-    "asf",
-    "au",
-    "avi",
-    "caf",
-    "dts",
-    "eac3",
-    "flac",
-    "flv",
-    "matroska",
-    "mp3",
-    "mpeg",
-    "mpegts",
-    "nut",
-    "ogg",
-    "oma",
-    "tta",
-    "voc",
-    "w64",
-    "wav",
-    "wv",
+    "aac,ac3,aiff,amr,amrnb,amrwb,ape,asf,au,avi,caf,dts,eac3,flac,flv,matroska,mp3,mpeg,mpegts,nut,ogg,oma,"
+    "tta,voc,w64,wav,wv"
 )
 """Containers that are opened besides `MOVIE`, by libavformat's names: files that hold all that they play.
 
@@ -354,7 +329,7 @@ def open_container(file: BoundedFile, param: str = "file") -> InputContainer:
         file.strip_atoms(unneeded_atoms(file))
     file.seek(0)
     options = {
-        "format_whitelist": MOVIE if movie else ",".join(FORMATS),
+        "format_whitelist": MOVIE if movie else FORMATS,
         "codec_whitelist": _audio_decoders(),
         "protocol_whitelist": "none",
         "probesize": str(_PROBE_BYTES),
@@ -423,8 +398,6 @@ def _audio_decoders() -> str:
         try:
             if av.Codec(name, "r").type == "audio":
                 names.append(name)
-        except av.FFmpegError:
+        except (av.FFmpegError, ValueError):
             continue  # The codec has no decoder.
-        except ValueError:
-            continue
     return ",".join(names)

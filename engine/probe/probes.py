@@ -121,10 +121,7 @@ class EmbeddingProbe:
     """The question to a model that embeds: the vectors of two texts."""
 
     known: ProbedCapabilities
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        return (Question(EmbeddingInput(_TEXTS)),)
+    questions = (Question(EmbeddingInput(_TEXTS)),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
         """Return the record with the vectors' length in numbers, and whether they are unit vectors. Raises
@@ -142,10 +139,7 @@ class RerankProbe:
     """The question to a model that ranks: the scores of two documents."""
 
     known: ProbedCapabilities
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        return (Question(ScoreInput(tuple(("Is the sea calm?", text) for text in _TEXTS))),)
+    questions = (Question(ScoreInput(tuple(("Is the sea calm?", text) for text in _TEXTS))),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
         """Return the record. Raises ProblemError: A score is not between 0 and 1."""
@@ -172,11 +166,7 @@ class SpeechProbe:
     """The question to a model that speaks: one word."""
 
     known: ProbedCapabilities
-
-    @property
-    def questions(self) -> tuple[Question, ...]:
-        """One question for the word `Hello`."""
-        return (Question(SpeechInput("Hello.")),)
+    questions = (Question(SpeechInput("Hello.")),)
 
     def judge(self, answers: tuple[Answer, ...]) -> ProbedCapabilities:
         """Return the record. Raises ProblemError: the model remained silent."""

@@ -42,7 +42,7 @@ def is_device_error(error: BaseException | None) -> bool:
 
 def device_errors_in(error: BaseException | None) -> Iterator[RuntimeError]:
     """Yield the device errors among an exception, its causes and its contexts."""
-    for each in _chain(error):
+    for each in chain(error):
         if isinstance(each, DeviceError) or (type(each) is RuntimeError and is_device_message(str(each))):
             yield each
 
@@ -123,7 +123,7 @@ def _naming_the_device() -> Iterator[None]:
         raise DeviceError(str(error)) from error
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception and, transitively, its causes and contexts."""
     seen = set[int]()
     pending = [error]

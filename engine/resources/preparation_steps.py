@@ -49,6 +49,44 @@ class StepSemaphore:
             self._waiting += change
 
 
+class ClientSemaphore:
+    """Semaphore of which each client has at most one. `count`: number of all clients' work at once."""
+
+    def __init__(self, count: int) -> None:
+        self._all = StepSemaphore(count)
+        self._lock = threading.Lock()
+        self._turns: dict[str, tuple[StepSemaphore, int]] = {}
+
+    def run(self, client: str, work: PreparationSteps[T]) -> PreparationSteps[T]:
+        """Run the work when it is its turn; yield until then, and as the work does."""
+        turns = self._enter(client)
+        try:
+            yield from turns.acquire()
+            try:
+                yield from self._all.acquire()
+                try:
+                    return (yield from work)
+                finally:
+                    self._all.release()
+            finally:
+                turns.release()
+        finally:
+            self._leave(client)
+
+    def _enter(self, client: str) -> StepSemaphore:
+        """Return the client's own semaphore, and count one more user of it."""
+        with self._lock:
+            turns, users = self._turns.get(client, (StepSemaphore(1), 0))
+            self._turns[client] = (turns, users + 1)
+            return turns
+
+    def _leave(self, client: str) -> None:
+        with self._lock:
+            turns, users = self._turns.pop(client)
+            if users > 1:
+                self._turns[client] = (turns, users - 1)
+
+
 def run_to_end(steps: PreparationSteps[T]) -> T:
     """Run the steps to the end without a pause and return their result."""
     while True:

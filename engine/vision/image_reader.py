@@ -13,9 +13,10 @@ from PIL import Image
 
 from greenroom.engine.adapters.conversation import Medium, RenderedImage
 from greenroom.engine.adapters.image_ids import last_turn
-from greenroom.engine.media.images import DETAIL_LOW, MEGABYTE, ImageLimits
+from greenroom.engine.media.decoding_process import TimeLeft
+from greenroom.engine.media.images import DETAIL_LOW, ImageLimits
 from greenroom.engine.media.large_images import decode_in_steps
-from greenroom.engine.media.pdf_pages import DrawingTime, draw_pages
+from greenroom.engine.media.pdf_pages import SECONDS, draw_pages
 from greenroom.engine.media.recording_windows import decode_recording
 from greenroom.engine.media.recordings import Samples
 from greenroom.engine.resources.device_errors import is_device_error
@@ -72,7 +73,7 @@ class ImageReader:
         takes_audio = "audio" in self._markers
         messages = select_media(chat.messages, self._history, self._limits, takes_audio=takes_audio)
         check_sizes(messages, self._limits)
-        documents = yield from self._read_documents(messages, salt)
+        documents = yield from self._read_documents(messages, client, salt)
         numbers = itertools.count()
         read: list[Message] = []
         for message in messages:
@@ -131,7 +132,7 @@ class ImageReader:
         return self._kept.get(digest, process)
 
     def _read_documents(
-        self, messages: Sequence[Message], salt: str
+        self, messages: Sequence[Message], client: str, salt: str
     ) -> PreparationSteps[Mapping[int, _Pages]]:
         """Return the pages of documents, by the `id` of their parts.
 
@@ -140,11 +141,12 @@ class ImageReader:
         parts = [part for part in media_of(messages) if isinstance(part, DocumentPart)]
         new = {id(part) for part in media_of(last_turn(messages))}
         documents: dict[int, _Pages] = {}
-        left = DrawingTime()
+        left = TimeLeft(SECONDS)
         room = self._limits.pages
         for part in reversed(parts):
             try:
-                pages = yield from self._read_pages(part, attrs.evolve(self._limits, pages=room), left, salt)
+                limits = attrs.evolve(self._limits, pages=room)
+                pages = yield from self._read_pages(part, limits, left, client, salt)
             except ProblemError:
                 if id(part) in new or not documents:
                     raise
@@ -154,7 +156,7 @@ class ImageReader:
         return documents
 
     def _read_pages(
-        self, part: DocumentPart, limits: ImageLimits, left: DrawingTime, salt: str
+        self, part: DocumentPart, limits: ImageLimits, left: TimeLeft, client: str, salt: str
     ) -> PreparationSteps[_Pages]:
         file = hashlib.sha256(part.data).digest()
 
@@ -164,7 +166,7 @@ class ImageReader:
         kept = self._kept.find(map(digest_of, range(limits.pages)))
         if kept and kept[0].of == len(kept):
             return kept
-        drawn = yield from draw_pages(part.data, limits, left=left, param=part.param)
+        drawn = yield from draw_pages(part.data, limits, left=left, param=part.param, client=client)
 
         def process(page: int) -> ProcessedImage:
             made = self._process_image(drawn[page], digest_of(page), part.param)
@@ -238,9 +240,8 @@ def select_media(
     """Return the conversation with at most as many images and recordings as the limits allow.
 
     With `all` the newest ones are kept. The oldest are dropped several at a time, so that most prompts share
-    a prefix with the one before. With `last` a user's message with images is answered by itself:
-    of earlier messages only system messages remain; otherwise earlier messages lose
-    their images.
+    a prefix with the one before. With `last` a user's message with images is answered by itself: of earlier
+    messages only system messages remain; otherwise earlier messages lose their images.
 
     Args:
         takes_audio: True to keep recordings.
@@ -283,7 +284,7 @@ def check_sizes(messages: Sequence[Message], limits: ImageLimits) -> None:
     for part in media_of(messages):
         total += len(part.data)
         if total > limits.bytes_together:
-            most = limits.bytes_together // MEGABYTE
+            most = limits.bytes_together >> 20
             detail = f"Images, documents and recordings have more than {most} MB together."
             raise invalid(detail, part.param or "messages", "image_too_large")
 
@@ -295,13 +296,7 @@ def _without_sounds(messages: Sequence[Message]) -> Sequence[Message]:
             named = f"`{part.param}`" if part.param else "The last message"
             detail = f"{named} is a recording, but this is a model for text and images: it does not hear."
             raise invalid(detail, part.param or "messages", "unsupported_content")
-    return [
-        attrs.evolve(
-            message,
-            content=tuple(RECORDING if isinstance(part, AudioPart) else part for part in message.content),
-        )
-        for message in messages
-    ]
+    return _with_notes(messages, {AudioPart: RECORDING})
 
 
 def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:
@@ -309,21 +304,16 @@ def _last_alone(messages: Sequence[Message]) -> Sequence[Message]:
     if any(not isinstance(part, AudioPart) for part in messages[asked].media):
         system = (message for message in messages[:asked] if message.role == "system")
         return (*system, *messages[asked:])
-    before = [_without_images(message) for message in messages[:asked]]
+    before = _with_notes(messages[:asked], {ImagePart: NOT_SHOWN, DocumentPart: DOCUMENT_NOT_SHOWN})
     return (*before, *messages[asked:])
 
 
-def _without_images(message: Message) -> Message:
-    parts: list[ContentPart] = []
-    for part in message.content:
-        match part:
-            case ImagePart():
-                parts.append(NOT_SHOWN)
-            case DocumentPart():
-                parts.append(DOCUMENT_NOT_SHOWN)
-            case _:
-                parts.append(part)
-    return attrs.evolve(message, content=tuple(parts))
+def _with_notes(messages: Sequence[Message], notes: Mapping[type, TextPart]) -> list[Message]:
+    """Return the messages with a note in place of each part of some types."""
+    return [
+        attrs.evolve(message, content=tuple(notes.get(type(part), part) for part in message.content))
+        for message in messages
+    ]
 
 
 def _without_first(messages: Sequence[Message], kind: type, note: TextPart, count: int) -> Sequence[Message]:

@@ -60,7 +60,7 @@ def _own_processor(folder: Path, architecture: str, trust_remote_code: bool) -> 
             if not hasattr(each, "preprocess"):
                 return each.from_pretrained(folder, trust_remote_code=trust_remote_code)
     if hasattr(sys.modules.get(package), "ImageProcessor"):
-        raise ValueError("mlx-vlm puts all of an image in the place of one token, which is not supported")
+        raise ValueError(_ONE_TOKEN)
     raise ValueError("there is no processor of images in its folder, and mlx-vlm has none for it")
 
 

@@ -151,15 +151,17 @@ class _Fetching:
             scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path
         )
         try:
-            async with pool, pool.stream("GET", address, headers=_HEADERS) as response:
-                headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
-                if response.status in _REDIRECTS and b"location" in headers:
-                    return headers[b"location"]
+            # httpcore would name an IPv6 address without its brackets.
+            headers = [(b"host", target.netloc), *_HEADERS]
+            async with pool, pool.stream("GET", address, headers=headers) as response:
+                sent = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+                if response.status in _REDIRECTS and b"location" in sent:
+                    return sent[b"location"]
                 if response.status != 200:
                     raise not_fetchable(field, f"was answered with the status {response.status}")
-                if headers.get(b"content-encoding", "identity").lower() != "identity":
+                if sent.get(b"content-encoding", "identity").lower() != "identity":
                     raise not_fetchable(field, "was sent compressed, which was not asked for")
-                return await self._read(response, headers.get(b"content-length", ""), field)
+                return await self._read(response, sent.get(b"content-length", ""), field)
         except _FAILURES as error:
             raise not_fetchable(field, f"could not be fetched ({type(error).__name__})") from None
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import binascii
+from collections.abc import Mapping
 from typing import Literal, get_args
-
-import attrs
 
 from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.messages.messages import AudioPart, DocumentPart, ImageDetail, ImagePart
@@ -36,9 +35,9 @@ class MediaReader:
         looked_at = _detail(detail, f"{field.rpartition('.')[0]}.detail")
         if not is_data_url(url):
             return ImagePart(url=_address(url, field), detail=looked_at, param=field)
-        parsed = parse_data_url(url, field)
-        kind = _kind(parsed.media_type, ("image", "document"), field)
-        data = self._decode(parsed.base64, field)
+        media_type, base64 = _parse_data_url(url, field)
+        kind = _kind(media_type, ("image", "document"), field)
+        data = self._decode(base64, field)
         if kind == "document":
             return DocumentPart(data, param=field)
         return ImagePart(data, detail=looked_at, param=field)
@@ -61,9 +60,8 @@ class MediaReader:
         field.
         """
         if is_data_url(data):
-            parsed = parse_data_url(data, field)
-            _kind(parsed.media_type, ("image", "document"), field)
-            data = parsed.base64
+            media_type, data = _parse_data_url(data, field)
+            _kind(media_type, ("image", "document"), field)
         content = self._decode(data, field)
         if is_pdf(content):
             return DocumentPart(content, name=_name(name), param=field)
@@ -89,9 +87,9 @@ class MediaReader:
             ProblemError: 400 that names the field.
         """
         if is_data_url(url):
-            parsed = parse_data_url(url, field)
-            _kind(parsed.media_type, ("document",), field)
-            return self.document(parsed.base64, field, name)
+            media_type, base64 = _parse_data_url(url, field)
+            _kind(media_type, ("document",), field)
+            return self.document(base64, field, name)
         return DocumentPart(url=_address(url, field), name=_name(name), param=field)
 
     def recording(self, data: str, form: str, field: str) -> AudioPart:
@@ -109,9 +107,8 @@ class MediaReader:
             raise invalid(f"`{name}` must be one of {', '.join(map(repr, RECORDING_FORMATS))}.", name)
         field = f"{field}.data"
         if is_data_url(data):
-            parsed = parse_data_url(data, field)
-            _kind(parsed.media_type, ("recording",), field)
-            data = parsed.base64
+            media_type, data = _parse_data_url(data, field)
+            _kind(media_type, ("recording",), field)
         return AudioPart(self._decode(data, field), param=field)
 
     def _decode(self, base64: str, field: str) -> bytes:
@@ -158,9 +155,9 @@ def _detail(value: str | None, field: str) -> ImageDetail:
 
 
 def _kind(media_type: str, wanted: tuple[MediaKind, ...], field: str) -> MediaKind:
-    kind = kind_of_type(media_type)
-    if kind is not None and kind in wanted:
-        return kind
+    for kind in wanted:
+        if media_type in _TYPES[kind]:
+            return kind
     taken = {"image": "JPEG, PNG, GIF, WebP or HEIC", "document": "a PDF", "recording": "WAV or MP3"}
     what = " or ".join(taken[each] for each in wanted)
     detail = f"`{field}` is of type {media_type[:80]!r}, but must be {what}."
@@ -227,22 +224,14 @@ def _not_base64(text: str, why: str, field: str) -> ProblemError:
 _LONGEST_HEAD = 256  # Limit on the characters before the comma; a media type with parameters has some forty
 
 
-@attrs.frozen
-class DataUrl:
-    """A parsed `data:` URL. `media_type`: media type in lower case, without parameters; `base64`: content of
-    the file in base64.
-    """
-
-    media_type: str
-    base64: str = attrs.field(repr=False)
-
-
 def is_data_url(text: str) -> bool:
     return text[:5].lower() == "data:"
 
 
-def parse_data_url(url: str, field: str) -> DataUrl:
-    """Parse a `data:` URL. Raises ProblemError (400) that names the field and the expected form."""
+def _parse_data_url(url: str, field: str) -> tuple[str, str]:
+    """Return the media type of a `data:` URL, in lower case and without parameters, and its base64. Raises
+    ProblemError (400) that names the field and the expected form.
+    """
     end = url.find(",", 0, _LONGEST_HEAD)
     if end < 0:
         raise invalid(f"`{field}` is a data URL without a comma: {_EXPECTED}.", field)
@@ -251,7 +240,7 @@ def parse_data_url(url: str, field: str) -> DataUrl:
         raise invalid(f"`{field}` is a data URL that is not marked as base64: {_EXPECTED}.", field)
     if not media_type:
         raise invalid(f"`{field}` is a data URL without a media type: {_EXPECTED}.", field)
-    return DataUrl(media_type, url[end + 1 :])
+    return media_type, url[end + 1 :]
 
 
 _EXPECTED = "it must be `data:TYPE;base64,DATA`, such as `data:image/png;base64,iVBORw0…`"
@@ -263,12 +252,8 @@ IMAGE_TYPES = ("image/jpeg", "image/jpg", "image/png", "image/gif", "image/webp"
 DOCUMENT_TYPES = ("application/pdf",)
 RECORDING_TYPES = ("audio/wav", "audio/x-wav", "audio/wave", "audio/mpeg", "audio/mp3")
 RECORDING_FORMATS = ("wav", "mp3")  # Recording formats by OpenAI's names
-
-
-def kind_of_type(media_type: str) -> MediaKind | None:
-    """Return the kind of files of a media type; None if models cannot take them."""
-    if media_type in IMAGE_TYPES:
-        return "image"
-    if media_type in DOCUMENT_TYPES:
-        return "document"
-    return "recording" if media_type in RECORDING_TYPES else None
+_TYPES: Mapping[MediaKind, tuple[str, ...]] = {
+    "image": IMAGE_TYPES,
+    "document": DOCUMENT_TYPES,
+    "recording": RECORDING_TYPES,
+}

@@ -48,8 +48,6 @@ class AnySpeaker:
         if abilities.language and prepared.language is not None:
             arguments[abilities.language] = prepared.language
         if prepared.reference is not None:
-            import mlx.core as mx
-
             samples = resample(prepared.reference.samples, REFERENCE_RATE, self.sample_rate)
             arguments["ref_audio"] = mx.array(samples)
             if abilities.reads_reference and prepared.reference.text:

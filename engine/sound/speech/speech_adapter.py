@@ -270,7 +270,7 @@ SHORTEST = 60  # Weight below which a sentence is joined with the next one: alon
 _END = re.compile(
     r"(?<=[.!?…])[\"'”’)\]»]*\s+"  # sentences in scripts that part words  # noqa: RUF001
     r"|(?<=[。！？｡])[」』”’）]*\s*"  # noqa: RUF001
-    r"|\s*\n\s*"
+    r"|(?<!\s)\s*\n\s*"  # from the first white space on: further tries would take quadratic time
 )
 _CLAUSE = re.compile(r"(?<=[,;:–—])\s+|(?<=[，；：、])")  # noqa: RUF001
 _SPACE = re.compile(r"\s+")

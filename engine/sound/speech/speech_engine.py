@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import mlx.core as mx
@@ -216,7 +215,7 @@ def download_codec(architecture: str) -> Path | None:
 
 def codec_bytes(model: Any, architecture: str) -> int:
     """Return the bytes of the codecs that a model uses, read or not."""
-    read = sum(weight_bytes(codec) for module in _modules(type(model)) for codec in _codecs_of(module))
+    read = sum(map(weight_bytes, _codecs_of(type(model))))
     folder = download_codec(architecture)
     return (
         read if folder is None else read + sum(file.stat().st_size for file in folder.glob("*.safetensors"))
@@ -225,19 +224,13 @@ def codec_bytes(model: Any, architecture: str) -> int:
 
 def forget_codecs(code: type[Any]) -> None:
     """Remove a model's code from the imported modules, so that its codecs can be freed."""
-    for module in _modules(code):
-        if any(_codecs_of(module)):
-            package = module.__name__.rpartition(".")[0]
-            for name in (module.__name__, package):
-                sys.modules.pop(name, None)
+    if any(_codecs_of(code)):
+        for name in (code.__module__, code.__module__.rpartition(".")[0]):
+            sys.modules.pop(name, None)
 
 
-def _modules(code: type[Any]) -> Iterator[ModuleType]:
-    if (module := sys.modules.get(code.__module__)) is not None:
-        yield module
-
-
-def _codecs_of(module: ModuleType) -> Iterator[Any]:
+def _codecs_of(code: type[Any]) -> Iterator[Any]:
     import mlx.nn as nn
 
-    return (value for value in vars(module).values() if isinstance(value, nn.Module))
+    module = sys.modules.get(code.__module__)
+    return (value for value in getattr(module, "__dict__", {}).values() if isinstance(value, nn.Module))

@@ -124,6 +124,8 @@ def spoken_language(asked: str | None, traits: SinglePassTraits) -> str | None:
 class SinglePassSession:
     """Transcribes one recording; each window independently."""
 
+    memory = None
+
     def __init__(
         self, model: Any, traits: SinglePassTraits, options: dict[str, Any], language: str | None, rate: int
     ) -> None:
@@ -132,10 +134,6 @@ class SinglePassSession:
         self._options = options
         self._language = language
         self._rate = rate
-
-    @property
-    def memory(self) -> None:
-        """Always None: there is no state."""
 
     def hear(self, window: Window, clock: TimeBudget) -> Generator[None, None, WindowResult]:
         """Transcribe a window. Raises ProblemError (400): the model's code rejects the language or the audio;

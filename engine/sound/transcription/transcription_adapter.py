@@ -74,8 +74,7 @@ class TranscriptionAdapter:
         code = self._languages.get(wanted) or self._languages.get(wanted.replace("_", "-").partition("-")[0])
         if code is None:
             known = sorted({*self._languages.values()})
-            listed = ", ".join(known) if len(known) < 200 else ""
-            detail = f"'{self._model}' does not know the language '{name[:40]}'; it knows {listed}."
+            detail = f"'{self._model}' does not know the language '{name[:40]}'; it knows {', '.join(known)}."
             raise invalid(detail, "language")
         return code
 

@@ -162,15 +162,7 @@ class WhisperSession:
                     round(offset + start, 3),
                     round(offset + end, 3),
                     timed.tokens,
-                    tuple(
-                        Word(
-                            word.text,
-                            round(offset + word.start, 3),
-                            round(offset + word.end, 3),
-                            word.probability,
-                        )
-                        for word in own
-                    ),
+                    tuple(_later(word, offset) for word in own),
                     decoded.avg_logprob,
                     decoded.compression_ratio,
                     decoded.no_speech_prob,
@@ -196,6 +188,10 @@ def _has_failed(decoded: DecodedWindow) -> bool:
     unlikely = decoded.avg_logprob < _LEAST_LOGPROB
     silent = unlikely and decoded.no_speech_prob > _MOST_NO_SPEECH
     return not silent and (unlikely or decoded.compression_ratio > _MOST_COMPRESSION)
+
+
+def _later(word: Word, seconds: float) -> Word:
+    return attrs.evolve(word, start=round(seconds + word.start, 3), end=round(seconds + word.end, 3))
 
 
 def _times(timed: TimedTokens, words: tuple[Word, ...]) -> tuple[float, float]:

@@ -10,7 +10,7 @@ import pytest
 import structlog
 
 from greenroom.engine.adapters.adapter import Adapter, make_adapter
-from greenroom.engine.adapters.conversation import inlined
+from greenroom.engine.adapters.conversation import UnshownParameters, inlined
 from greenroom.engine.tokenizer.tokenizer import load_tokenizer
 from greenroom.schemas.messages.messages import MAX_MESSAGES, Message, TextPart, Tool, ToolCall
 from greenroom.schemas.messages.prepared_input import EchoedPrompt, PreparedPrompt
@@ -343,6 +343,14 @@ def test_the_model_sees_every_parameter(folder: Folder, template: str) -> None:
 def test_tools_that_are_shown_whole_leave_the_prompt_as_it_was(folder: Folder) -> None:
     for template in (KEYWORDS_LOST, NOTHING_LOST):
         assert "In full:" not in prompt_of(adapter_of(folder("qwen", chat_template=template)), SHOWN)
+
+
+def test_what_large_tools_hide_takes_one_pass_and_little_memory() -> None:
+    finder = UnshownParameters(lambda _: f"{'z' * 10_000_000}zq1qz")
+    properties: dict[str, Any] = {f"p{number}": {} for number in range(50_000)}
+    assert finder.of(Tool("t", "", {"properties": properties})) == ("p0", *(f"p{n}" for n in range(2, 21)))
+    assert finder.of(Tool("t", "", {"properties": {"other": {}, "x" * 100_000: {}}})) == ("other",)
+    assert sum(len(key) + sum(map(len, names)) for key, names in finder._found.items()) < 1_000
 
 
 LEAF = {"type": "string"}

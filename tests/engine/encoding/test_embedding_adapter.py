@@ -161,6 +161,8 @@ def test_dimensions_must_be_within_the_models(bert: EmbeddingAdapter, dimensions
 def test_a_chat_is_refused_by_name_of_the_kind(bert: EmbeddingAdapter) -> None:
     with pytest.raises(ProblemError, match="a model for embeddings; it does not take a conversation"):
         bert.prepare_input(chat("bert"))
+    with pytest.raises(ProblemError, match="nothing to embed"):
+        bert.prepare_input(embedding_request([]))
 
 
 def test_many_texts_are_tokenized_as_each_alone(bert: EmbeddingAdapter) -> None:

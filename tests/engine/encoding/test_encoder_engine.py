@@ -161,6 +161,18 @@ def test_a_pass_waits_until_another_model_gives_memory_back(embedder: Embedder) 
     assert len(vectors(embedder.run()["r"])) == 1
 
 
+def test_who_leaves_while_a_pass_waits_leaves_no_memory_reserved(embedder: Embedder) -> None:
+    other = Share(embedder.account)
+    embedder.account.limit = embedder.account.statistics().weights + 100_000_000
+    assert other.charge_running(100_000_000)
+    embedder.submit(["hello"])
+    assert embedder.engine.step() == []
+    other.charge_running(0)
+    assert not other.charge_running(100_000_000, new=True), "the pass comes first"
+    embedder.engine.cancel("r")
+    assert other.charge_running(100_000_000, new=True)
+
+
 @pytest.mark.deep
 def test_what_mlx_keeps_for_reuse_stays_bounded(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     mx.clear_cache()

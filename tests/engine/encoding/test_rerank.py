@@ -13,6 +13,7 @@ from greenroom.engine.resources.memory_account import Share
 from greenroom.schemas.events.events import Finished, InferenceEvent
 from greenroom.schemas.events.result_events import Score
 from greenroom.schemas.messages.requests import InferenceRequest
+from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.engines.rerankers import DOCUMENTS, MakeReranker, Reranker, score
 from greenroom.tests.support.texts.random_texts import random_texts
 
@@ -53,6 +54,11 @@ def scores_of(events: list[tuple[str, InferenceEvent]], request_id: str) -> list
         event.index: event.value for name, event in events if name == request_id and isinstance(event, Score)
     }
     return [found[index] for index in range(len(found))]
+
+
+def test_no_documents_are_a_400(model: Reranker) -> None:
+    with pytest.raises(ProblemError, match="nothing to rank"):
+        model.adapter.prepare_input(score(QUERY, ()))
 
 
 def named(request_id: str, query: str) -> InferenceRequest:

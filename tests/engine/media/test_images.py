@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from greenroom.engine.media.images import ImageLimits, ResolutionLimit, decode_image
+from greenroom.http.media.media_reader import MAX_FILE_BYTES, MAX_TOTAL_BYTES
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, pictures, pngs
 from greenroom.tests.support.platforms.peak_memory import peak_bytes
@@ -159,8 +160,9 @@ def test_a_jpeg_that_is_drawn_without_end_is_refused() -> None:
 
 
 def test_limits_of_bytes_and_pixels_are_named() -> None:
-    limits = ImageLimits(bytes_each=1_000_000, pixels=100)
-    assert "1 MB" in refused(bytes(1_000_001), limits).detail
+    limits = ImageLimits(bytes_each=1 << 20, pixels=100)
+    assert "1 MB" in refused(bytes((1 << 20) + 1), limits).detail
+    assert (ImageLimits().bytes_each, ImageLimits().bytes_together) == (MAX_FILE_BYTES, MAX_TOTAL_BYTES)
     problem = refused(pngs.png(11, 10), limits)
     assert (problem.code, "11 x 10" in problem.detail) == ("image_too_large", True)
     assert decode_image(pngs.png(10, 10), limits).size == (10, 10)

@@ -102,7 +102,7 @@ def test_a_client_has_one_large_image_at_a_time(processes: list[subprocess.Popen
     assert len(processes) == 3
     for steps in (*mine, other):
         steps.close()
-    assert not {"one", "two"} & large_images._CLIENTS._turns.keys()
+    assert not {"one", "two"} & large_images._DECODING._turns.keys()
 
 
 def test_a_large_image_that_is_broken_is_refused_by_name() -> None:

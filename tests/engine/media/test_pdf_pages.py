@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from greenroom.engine.media import limited_process, pdf_pages, pdf_process
-from greenroom.engine.media.decoding_process import REFUSED
+from greenroom.engine.media.decoding_process import REFUSED, TimeLeft
 from greenroom.engine.media.images import ImageLimits
-from greenroom.engine.media.pdf_pages import AT_ONCE, PAGE_PIXELS, DrawingTime, draw_pages
+from greenroom.engine.media.pdf_pages import AT_ONCE, PAGE_PIXELS, SECONDS, draw_pages
 from greenroom.engine.resources.preparation_steps import run_to_end
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.hostile import documents, refusing_system
@@ -73,7 +73,7 @@ def endless(tmp_path: Path) -> Iterator[pytest.MonkeyPatch]:
 @pytest.mark.usefixtures("endless")
 def test_a_page_that_takes_too_long_is_given_up() -> None:
     with pytest.raises(ProblemError, match="takes too long"):
-        drawn(documents.document(), left=DrawingTime(0.0))
+        drawn(documents.document(), left=TimeLeft(0.0))
 
 
 def test_an_encrypted_document_says_so() -> None:
@@ -113,15 +113,17 @@ def test_whoever_leaves_a_document_ends_its_process(processes: list[subprocess.P
 def test_few_processes_draw_at_once_and_waiting_takes_none_of_a_documents_time(
     processes: list[subprocess.Popen[bytes]], endless: pytest.MonkeyPatch
 ) -> None:
-    slow = [draw_pages(documents.document()) for _ in range(AT_ONCE)]
-    for drawing in slow:
+    slow = [draw_pages(documents.document(), client=str(number)) for number in range(AT_ONCE)]
+    slow.insert(1, draw_pages(documents.document(), client="0"))
+    for drawing, started in zip(slow, (1, 1, 2), strict=True):
         next(drawing)
-    left = DrawingTime()
+        assert len(processes) == started, "a client has one process at a time"
+    left = TimeLeft(SECONDS)
     waiting = draw_pages(documents.document(), left=left)
     for _ in range(3):
         next(waiting)
     assert len(processes) == AT_ONCE
-    assert left.seconds == DrawingTime().seconds
+    assert left.seconds == SECONDS
     for drawing in slow:
         drawing.close()
     endless.undo()
@@ -154,13 +156,13 @@ def test_what_passes_after_a_document_is_drawn_is_none_of_its_time(
 ) -> None:
     program, pipe = held_launcher(tmp_path)
     monkeypatch.setattr(limited_process, "__file__", str(program))
-    left = DrawingTime()
+    left = TimeLeft(SECONDS)
     drawing = draw_pages(documents.document(), left=left)
     next(drawing)
     pipe.write_bytes(b"")
     (process,) = processes
     wait_until(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
     now = time.monotonic()
-    monkeypatch.setattr("time.monotonic", lambda: now + 2 * DrawingTime().seconds)
+    monkeypatch.setattr("time.monotonic", lambda: now + 2 * SECONDS)
     assert len(run_to_end(drawing)) == 1
     assert left.seconds > 0

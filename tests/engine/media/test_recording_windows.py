@@ -37,11 +37,12 @@ def test_a_file_that_is_no_recording_is_refused() -> None:
 
 
 def test_decoders_of_requests_are_few_and_end_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request beyond the limit waits for the decoder of the next one that ends."""
+    """A request beyond the limit, or a client's second one, waits for the decoder of one that ends."""
     monkeypatch.setattr(decoders, "PATIENCE", math.inf)
     with hanging_decoders():
         others = len(DECODERS)
-        begun = [decode_recording(b"sound", RATE, 1) for _ in range(recording_windows.AT_ONCE + 1)]
+        clients = ["0", *map(str, range(recording_windows.AT_ONCE + 1))]
+        begun = [decode_recording(b"sound", RATE, 1, client=client) for client in clients]
         assert all(next(steps) == PENDING for steps in begun)
         wait_until(lambda: len(decoding_threads()) == THREADS_AT_ONCE)  # those of earlier tests have ended
         assert len(DECODERS) - others == recording_windows.AT_ONCE

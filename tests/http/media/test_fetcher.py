@@ -178,6 +178,19 @@ async def test_a_name_is_looked_up_once(server: Trap, monkeypatch: pytest.Monkey
     assert (got, looked_up) == ((ImagePart(pngs.png()),), ["rebinding.example"])
 
 
+async def test_a_server_is_told_its_own_name(server: Trap, monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up, named = socket.getaddrinfo, "2600::1"
+
+    def leading_here(host: Any, *rest: Any, **options: Any) -> Any:
+        return look_up(LOCAL if host == named else host, *rest, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", leading_here)
+    url = f"{server.address}/image.png"
+    await complete(fetching("http", LOCAL, named), image(url), image(url.replace(LOCAL, f"[{named}]")))
+    port = server.address.rpartition(":")[2]
+    assert sorted(server.hosts[-2:]) == [f"{LOCAL}:{port}", f"[{named}]:{port}"]
+
+
 async def test_one_failure_gives_up_the_others(server: Trap) -> None:
     with trio.fail_after(300):
         problem = await refusal(

@@ -117,6 +117,7 @@ class Trap:
 
     address: str
     asked: list[str] = attrs.field(factory=list)
+    hosts: list[str] = attrs.field(factory=list)
 
 
 @contextmanager
@@ -124,9 +125,10 @@ def trap() -> Iterator[Trap]:
     """Run the server on 127.0.0.1 and a free port."""
     leave = threading.Event()
     asked: list[str] = []
+    hosts: list[str] = []
 
     class Handler(_Handler):
-        paths, left = asked, leave
+        paths, named, left = asked, hosts, leave
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -134,7 +136,7 @@ def trap() -> Iterator[Trap]:
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield Trap(f"http://127.0.0.1:{server.server_port}", asked)
+        yield Trap(f"http://127.0.0.1:{server.server_port}", asked, hosts)
     finally:
         leave.set()
         server.shutdown()
@@ -144,9 +146,11 @@ def trap() -> Iterator[Trap]:
 
 class _Handler(BaseHTTPRequestHandler):
     paths: list[str]
+    named: list[str]
     left: threading.Event
 
     def do_GET(self) -> None:
+        self.named.append(str(self.headers["host"]))
         self.paths.append(self.path)
         with suppress(OSError):
             self._answer()

@@ -43,6 +43,12 @@ def gif(frames: int = 10_000, side: int = 1, screen: int = 64) -> bytes:
     return head + frame * frames + b";"
 
 
+def commented_gif(comment: bytes) -> bytes:
+    """Return a GIF with blocks before its only frame."""
+    whole = gif(frames=1)
+    return whole[:19] + comment + whole[19:]
+
+
 def tiff(entries: int = 0) -> bytes:
     """Return a valid TIFF, a format that the server does not support.
 
@@ -174,6 +180,12 @@ REFUSED: Mapping[str, Maker] = {
     "EPS": postscript,
     "TIFF": tiff,
     "TIFF whose pages go in circles": partial(tiff, entries=1),
+    "JPEG of 100,001 segments": lambda: photo()[:2] + b"\xff\xfe\0\2" * 100_001 + photo()[2:],
+    "JPEG of 100,001 segments behind its scan": lambda: photo()[:-2] + b"\xff\xfe\0\2" * 100_001,
+    "PNG of 100,001 chunks": lambda: pngs.png(extra=(pngs.chunk(b"prIv", b""),) * 100_001),
+    "PNG of 100,001 pieces of no pixels": lambda: pngs.png(extra=(pngs.chunk(b"IDAT", b""),) * 100_001),
+    "GIF with a comment of 100,001 pieces": lambda: commented_gif(b"!\xfe" + b"\1a" * 100_001 + b"\0"),
+    "GIF with 100,001 empty comments": lambda: commented_gif(b"!\xfe\0" * 100_001),
     "archive": lambda: with_archive(b""),
     "archive named JPEG": lambda: b"\xff\xd8\xff\xe0" + with_archive(b""),
 }
@@ -191,6 +203,7 @@ ODD: Mapping[str, Maker] = {
     "PNG 1,000 times as high as wide": lambda: pngs.png(4, 4_000),
     "PNG of 16 bits": lambda: pngs.png(depth=16, color=pngs.RGBA),
     "JPEG with looping EXIF": looping_exif,
+    "JPEG with a long filling": lambda: photo()[:-2] + b"\xff" * 1_000_000 + bytes(2),
     "JPEG that is an archive": lambda: with_archive(photo()),
     "GIF that is a page and a PDF": lambda: with_page(gif(frames=1)),
     "PNG that is a page": lambda: with_page(pngs.png()),

@@ -29,6 +29,7 @@ def test_nothing_is_lost_and_no_piece_is_too_long(text: str) -> None:
         ("Dr. Smith met J. Doe. They talked.", ("Dr. Smith met J. Doe.", "They talked.")),
         ("It costs 3.50 now! Really?", ("It costs 3.50 now!", "Really?")),
         ("A line\nand another\n\n\nand a third", ("A line", "and another and a third")),
+        pytest.param(f"A long{' ' * 1_000_000}pause", ("A long pause",), id="pause"),
         ('He said: "Go away." She went.', ('He said: "Go away."', "She went.")),
         ("今日は。元気ですか？はい。", ("今日は。", "元気ですか？ はい。")),  # noqa: RUF001
     ],
