@@ -146,7 +146,7 @@ def _size(data: bytes, kind: ImageFormat) -> tuple[int, int]:
 
 
 def _plain(data: bytes, kind: ImageFormat) -> tuple[bytes, int]:
-    """Return what the decoder gets of a file, and the orientation if it was in the rest, else 0. Raises
+    """Return a file as its decoder gets it, and the orientation that was in the rest, or 0. Raises
     BrokenFileError: the file's structure is costly.
     """
     if kind == "jpeg":
