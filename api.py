@@ -64,12 +64,11 @@ from greenroom.schemas.settings.tool_servers import ToolServer
 if TYPE_CHECKING:
     from greenroom.http.app import create_app, serve
 else:
-    _OF_HTTP = {"create_app": "greenroom.http.app", "serve": "greenroom.http.app"}
 
     def __getattr__(name: str) -> Any:
-        if name not in _OF_HTTP:
+        if name not in ("create_app", "serve"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(importlib.import_module(_OF_HTTP[name]), name)
+        return getattr(importlib.import_module("greenroom.http.app"), name)
 
 
 __all__ = [

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 
 import trio
 
-from greenroom.actors.conversation import ConversationOptions, converse, generate
+from greenroom.actors.conversation import ConversationOptions, chat_input, converse, generate
 from greenroom.actors.engines.engines import Engines
 from greenroom.actors.requests.generation import RequestEvents
 from greenroom.actors.system import System, open_system
@@ -32,8 +32,8 @@ from greenroom.http.asgi import NOT_OPEN, refuse, warn_of_server
 from greenroom.schemas.events.events import Failed, Finished, InferenceEvent
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.messages.generation import Parameters
-from greenroom.schemas.messages.messages import Message, TextPart
-from greenroom.schemas.messages.requests import ChatInput, RequestInput
+from greenroom.schemas.messages.messages import Message
+from greenroom.schemas.messages.requests import RequestInput
 from greenroom.schemas.problems import ProblemError, draining
 from greenroom.schemas.settings.settings import Settings
 
@@ -152,9 +152,7 @@ class AsyncioBridge:
 
         `run(chat, …)` returns its text, or raises what `Failed` holds.
         """
-        if isinstance(conversation, str):
-            conversation = (Message("user", (TextPart(conversation),)),)
-        return self.generate(ChatInput(tuple(conversation)), model=model, **values)
+        return self.generate(chat_input(conversation), model=model, **values)
 
     def generate(
         self, asked: RequestInput, *, model: str = "default", **values: Unpack[Parameters]
@@ -231,9 +229,8 @@ class AsyncioBridge:
 
     async def _answer(self, side: _TrioSide, scope: Any, receive: Receive, send: Send) -> None:
         crossing: _Crossing[Any] = _Crossing(asyncio.get_running_loop())
-        request = _Body(crossing, side.token)
-        answered = partial(side.answer, {**scope, "state": {}}, request.receive, crossing)
-        side.begin(crossing, lambda _: answered())
+        request = _Body(side.token)
+        side.begin(crossing, lambda side: side.answer({**scope, "state": {}}, request.receive, crossing))
         reading = asyncio.create_task(request.feed(receive))
         begun, problem = False, draining()
         try:
@@ -422,8 +419,8 @@ class _Crossing(Generic[T]):
 class _Body:
     """The messages of a client to the application, each of which is read when the application wants it."""
 
-    def __init__(self, crossing: _Crossing[Any], token: trio.lowlevel.TrioToken) -> None:
-        self._crossing, self._token = crossing, token
+    def __init__(self, token: trio.lowlevel.TrioToken) -> None:
+        self._token = token
         self._loop = asyncio.get_running_loop()
         self._wanted = asyncio.Event()
         self._sender, self._receiver = trio.open_memory_channel[Any](math.inf)

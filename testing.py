@@ -129,7 +129,6 @@ class FaultyEngines(Engines):
         self._faults = faults
 
     def open_model(self, files: ModelFiles) -> OpenedModel:
-        """Create the adapter that prepares a model's requests."""
         if self._faults.hang_open:
             self._faults.block()
         opened = super().open_model(files)
@@ -168,7 +167,6 @@ class FaultyAdapter:
     faults: Faults
 
     def prepare_input(self, request: InferenceRequest) -> PreparedInput:
-        """Prepare a request."""
         names = _names_of(request)
         if self.faults.hang_prompt & names:
             self.faults.block()
@@ -179,7 +177,6 @@ class FaultyAdapter:
         return self.adapter.prepare_input(request)
 
     def render_prompt(self, request: InferenceRequest) -> PromptContents:
-        """Return the text and the tokens of a request's prompt."""
         return cast("RenderingAdapter", self.adapter).render_prompt(request)
 
 
@@ -207,22 +204,18 @@ class FaultyEngine:
 
     @property
     def has_work(self) -> bool:
-        """True if `step` has work to do."""
         if self._garbled & self._faults.hang:
             self._faults.block()
         return self._engine.has_work
 
     def snapshot(self) -> EngineSnapshot:
-        """Return the engine's present figures."""
         return self._engine.snapshot()
 
     def submit(self, request: InferenceRequest, prepared: PreparedInput) -> None:
-        """Start a request."""
         self._names[request.id] = _names_of(request)
         self._engine.submit(request, prepared)
 
     def cancel(self, request_id: str) -> None:
-        """End a request at the next step."""
         self._engine.cancel(request_id)
 
     def step(self) -> list[tuple[str, InferenceEvent]]:
@@ -251,27 +244,21 @@ class FaultyEngine:
 
     @property
     def idle_delay(self) -> float | None:
-        """Delay in seconds before `work_idly` has work."""
         return self._engine.idle_delay
 
     def work_idly(self) -> None:
-        """Do a short piece of deferred work while idle."""
         self._engine.work_idly()
 
     def on_memory_wanted(self, call: Callable[[], None]) -> None:
-        """Set a callback for when another model needs memory."""
         self._engine.on_memory_wanted(call)
 
     def release_memory(self) -> None:
-        """Release memory that another model has requested."""
         self._engine.release_memory()
 
     def release_caches(self) -> None:
-        """Release all memory that only saves work."""
         self._engine.release_caches()
 
     def close(self) -> None:
-        """Release the weights."""
         self._engine.close()
 
     def _is(self, request_id: str, meant: set[str]) -> bool:
@@ -288,15 +275,12 @@ class FaultySuspendableEngine(FaultyEngine):
     _engine: SuspendableEngine[Any]
 
     def suspend(self) -> Mapping[str, Any] | None:
-        """Remove all requests and return them by id."""
         return self._engine.suspend()
 
     def unbegun(self) -> Mapping[str, Any]:
-        """Return the requests of which nothing was computed."""
         return self._engine.unbegun()
 
     def resume(self, suspended: Any) -> None:
-        """Resume a request that an earlier engine has suspended."""
         self._engine.resume(suspended)
 
 
@@ -327,8 +311,6 @@ class ScriptedEngines(FaultyEngines):
 
 @attrs.define
 class _Choice:
-    """A choice that is written."""
-
     index: int
     pieces: Iterator[str]
     processor: StreamProcessor
@@ -366,7 +348,6 @@ class ScriptedEngine(CachelessEngine):
 
     @property
     def has_work(self) -> bool:
-        """True if an answer is not whole yet."""
         return bool(self._choices)
 
     def snapshot(self) -> EngineSnapshot:
@@ -390,7 +371,6 @@ class ScriptedEngine(CachelessEngine):
         ]
 
     def cancel(self, request_id: str) -> None:
-        """End an answer at the next step."""
         for choice in self._choices.get(request_id, ()):
             choice.cancelled = True
 
@@ -408,7 +388,6 @@ class ScriptedEngine(CachelessEngine):
         return events
 
     def close(self) -> None:
-        """Drop the answers."""
         self._choices.clear()
 
     def _new_call_id(self) -> str:

@@ -21,7 +21,7 @@ from greenroom.schemas.messages.generation import Parameters, parameters
 from greenroom.schemas.messages.messages import Message, TextPart, Tool, ToolCall, check_text
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, RequestInput
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.protocols.tools_protocol import PythonTool, ToolLoop, ToolSource
 from greenroom.schemas.settings.caller import is_allowed
 
@@ -35,15 +35,27 @@ def generate(
         model: A hub id, the name of a folder, or an alias; `default` is the first model of the settings.
 
     Raises:
-        ProblemError: A parameter is out of its range, or a string holds half of a surrogate pair. If the
-            model refuses the request, its last event is `Failed` instead.
+        ProblemError: A parameter is out of its range, `model` is no string, or a string holds half of a
+            surrogate pair. If the model refuses the request, its last event is `Failed` instead.
     """
+    return Generation(system.pool, _request(asked, model, values))
+
+
+def _request(asked: RequestInput, model: str, values: Parameters) -> InferenceRequest:
+    if not isinstance(model, str):  # a setting of the program that is missing, or what its user has sent
+        raise invalid(f"`model` is of type {type(model).__name__}, but it must be a string.", "model")
     check_text("", asked)
     check_text("model", model)
     for name, value in values.items():
         check_text(name, value)
-    request = InferenceRequest(uuid.uuid4().hex, ModelKey(model), asked, parameters(**values))
-    return Generation(system.pool, request)
+    return InferenceRequest(uuid.uuid4().hex, ModelKey(model), asked, parameters(**values))
+
+
+def chat_input(conversation: str | Sequence[Message]) -> ChatInput:
+    """Return the input of a question, or of a conversation."""
+    if isinstance(conversation, str):
+        conversation = (Message("user", (TextPart(conversation),)),)
+    return ChatInput(tuple(conversation))
 
 
 async def chat(
@@ -61,10 +73,8 @@ async def chat(
     Raises:
         ProblemError: The request failed.
     """
-    if isinstance(conversation, str):
-        conversation = (Message("user", (TextPart(conversation),)),)
     answer = ""
-    with generate(system, ChatInput(tuple(conversation)), model=model, **values) as generation:
+    with generate(system, chat_input(conversation), model=model, **values) as generation:
         async for event in generation:
             match event:
                 case TextDelta(text, 0):
@@ -110,7 +120,8 @@ async def run_conversation(
     """Run a conversation until the model answers without calling a tool, or a limit is reached.
 
     Raises:
-        ProblemError: The request failed, or an option is wrong.
+        ProblemError: The request failed, or a parameter is out of its range.
+        ValueError: See `converse`.
 
     Example:
         def weather(city: str, days: int = 1) -> str:
@@ -147,8 +158,6 @@ def converse(
         ValueError: There is no MCP server of such a name, or a function cannot be described.
     """
     options = options or ConversationOptions()
-    if isinstance(messages, str):
-        messages = (Message("user", (TextPart(messages),)),)
     known = system.settings.tool_servers
     names = tuple(known) if options.servers is None else tuple(options.servers)
     if unknown := [name for name in names if name not in known]:
@@ -157,12 +166,7 @@ def converse(
     sources = tuple(ToolSource(name, known[name], name, allowed=allowed) for name in names)
     described = ((describe_function(function), function) for function in options.functions)
     functions = tuple((tool, call) for tool, call in described if is_allowed(allowed or (), tool.name))
-    request = InferenceRequest(
-        uuid.uuid4().hex,
-        ModelKey(options.model),
-        ChatInput(tuple(messages)),
-        parameters(**options.parameters),
-    )
+    request = _request(chat_input(messages), options.model, options.parameters)
     loop = ToolLoop(sources, functions, options.max_turns)
     return ToolConversation(system.pool, system.refs.tools, request, loop)
 
@@ -171,10 +175,12 @@ def describe_function(function: PythonTool) -> Tool:
     """Return a function as a tool: its name, its docstring, and a schema of its annotations.
 
     Raises:
-        ValueError: It has a parameter that cannot be given by name, or a type without a JSON form.
+        ValueError: It has no name, a parameter that cannot be given by name, or a type without a JSON form.
     """
-    name = function.__name__
-    types = get_type_hints(function)
+    try:
+        name, types = function.__name__, get_type_hints(function)
+    except (AttributeError, NameError, TypeError) as error:  # of a `partial`, or a type that is not imported
+        raise ValueError(f"{function!r}: {error}") from error
     fields: list[Any] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):

@@ -274,7 +274,7 @@ class _Guard:
                 caller = attrs.evolve(caller, concurrent=None)
             resources.callback(self._door.limits.admit(caller, state["request_id"]))
             if not caller.has_key and (peer := state.get(PEER)) is not None:
-                await self._programs.number(peer, resources)
+                await self._programs.number(peer, resources, takes_turns="/audio/" in request.path)
         resources.callback(self._door.ring.attend_request(state["caller"], state["request_id"]))
         state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], request.path)
         resources.callback(leave)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from greenroom.engine.resources.fair_queue import address_of
+
 _KEPT_FOR_NEWCOMERS = 8  # Divisor of a pot that yields what a client alone leaves
 
 
@@ -41,16 +43,12 @@ class Pot:
         return share_left(self._most, self.total + others_wait, own)
 
     def held(self, client: str) -> int:
-        return self._held[_name(client)]
+        return self._held[address_of(client)]
 
     def take(self, client: str, amount: int = 1) -> None:
         """Charge a client, whether or not there is room."""
-        self._held[_name(client)] += amount
+        self._held[address_of(client)] += amount
 
     def give_back(self, client: str, amount: int = 1) -> None:
-        self._held[_name(client)] -= amount
+        self._held[address_of(client)] -= amount
         self._held += Counter()  # drops who holds nothing
-
-
-def _name(client: str) -> str:
-    return client.partition("#")[0]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 import attrs
 import trio
@@ -122,13 +123,21 @@ class Inbox(Generic[M]):
     def __init__(self) -> None:
         sender, self._receiver = trio.open_memory_channel[Envelope[M]](0)
         self.ref: Ref[M] = Ref(sender)
+        self._replies: WeakSet[Reply] = WeakSet()
 
     async def forward(self, control: Control[Any]) -> None:
         """Forward each message at once until cancelled; later senders get ActorStopped."""
         with self._receiver:
             async for envelope in self._receiver:
+                if envelope.reply is not None:
+                    self._replies.add(envelope.reply)
                 control.send(envelope)
                 del envelope  # otherwise its images stay in memory until the next message
+
+    def fail_unanswered(self, problem: Problem) -> None:
+        """Fail the messages that a task or a thread of the actor was still answering when it ended."""
+        for reply in [*self._replies]:
+            reply.fail(problem)
 
 
 async def ask_actor(ref: Ref[M], message: M, answer_type: type[R]) -> R:

@@ -97,6 +97,7 @@ class Downloads:
         finally:
             self._pulls.fail_all(draining())
             self._control.close(draining())
+            self._inbox.fail_unanswered(draining())
             self._log.debug("stopped")
 
     def _receive(self, received: Envelope[DownloadMessage] | Callable[[], None]) -> None:

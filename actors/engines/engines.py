@@ -191,7 +191,7 @@ class Engines:
         need = need_within(account, files.id, record.model_type, size.total, size.least)
         return OpenedModel(files.id, files.folder, record, adapter, need)
 
-    def open_probe(self, name: str, scratch: Path, max_tokens: int | None = None) -> Probe:
+    def open_probe(self, files: ModelFiles, scratch: Path, max_tokens: int | None = None) -> Probe:
         """Return the probe of a model, whose files are read anew.
 
         Its judgement compares the model's answers with what the files alone suggest, not with earlier probes.
@@ -205,8 +205,6 @@ class Engines:
         from greenroom.actors.engines.kind_engines import open_probe
         from greenroom.engine.probe.probe import known_capabilities
 
-        files = self.fetch(name)
-        self.probed.is_first_use(files.id)  # no warning while it is probed
         opened = self._open(files, self._detect(files))
         settings = self.names.settings.applied_to(files.id)
         known = known_capabilities(files.id, files.folder, opened.record, settings, opened.need.limit)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from operator import is_not
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -108,7 +109,7 @@ class ModelList:
         here = (self._describe(known, entry, limits) for known, entry in names.items() if known not in taken)
         listed = (*here, *further)
         with self._lock:
-            if len(listed) != len(self._listed) or any(map(_differ, listed, self._listed)):
+            if len(listed) != len(self._listed) or any(map(is_not, listed, self._listed)):
                 self._listed = listed
             return self._listed
 
@@ -119,15 +120,16 @@ class ModelList:
         return with_findings(detected, self._probed.find(model), folder)
 
     def _describe(self, name: str, entry: CatalogEntry, limits: Limits) -> ModelDescription:
+        described = self._described  # a change of the settings meanwhile makes a new one
         measured = self._residences.measured(entry.id)
         refused = None if entry.adapter is None else self._names.refusal(entry.adapter)
         basis = _Basis(entry, self._probed.find(entry.id), measured, limits, refused)
-        known = self._described.get(name)
+        known = described.get(name)
         if known is not None and known.basis.is_same(basis):
             return known.description
-        described = attrs.evolve(self._description(entry, limits), id=name)
-        self._described[name] = _Described(basis, described)
-        return described
+        description = attrs.evolve(self._description(entry, limits), id=name)
+        described[name] = _Described(basis, description)
+        return description
 
     def _description(self, entry: CatalogEntry, limits: Limits) -> ModelDescription:
         from greenroom.engine.catalog.description import describe
@@ -216,10 +218,6 @@ class ModelList:
         from greenroom.engine.catalog.operator_texts import allows_vision
 
         return allows_vision(model, self._names.settings)
-
-
-def _differ(one: ModelDescription, other: ModelDescription) -> bool:
-    return one is not other
 
 
 _FAILED_SECONDS = 300.0  # Time after which `default` may again mean a model that could not be loaded

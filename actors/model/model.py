@@ -132,9 +132,7 @@ class Model:
                 self._requests.record_prepared(preparation, result)
             case Stop():
                 self._stopping = True
-            case Open() | Reopen() | Load() | WaitForMemory() | Unload() | FailRequests() as command:
-                self._carry_out(command)
-            case Trim() | DropAdapter() as command:
+            case command if isinstance(command, ModelCommand):
                 self._carry_out(command)
             case report:
                 self._record(report)
@@ -186,7 +184,7 @@ class Model:
                     self._lifecycle.move(ModelState.IDLE, self._log)
                     self._report(Unloaded())
             case Trim() if state is ModelState.READY:
-                self._worker.trim()
+                self._worker.put(ReleaseCaches())
             case DropAdapter() if state is ModelState.READY:
                 self._worker.put(command)
             case FailRequests(problem):
@@ -205,6 +203,8 @@ class Model:
                 self._tokenizer.opened = opened
                 self._report(PreparingChanged(None))
                 self._proceed()
+            case EngineSnapshot() if self._worker.hung:
+                pass  # its figures were counted when it hung
             case LoadProgress() | DownloadProgress() | Trimmed() | EngineSnapshot():
                 self._report(report)
             case Loaded(admits_all) if self._lifecycle.state is ModelState.LOADING:
@@ -218,6 +218,7 @@ class Model:
                 if self._tokenizer.opened is None:
                     self._fail(problem)
                     self._report(LoadFailed(problem))
+                    self._requests.fail_running(problem)  # an engine may have left some
                 else:
                     self._report(PreparingChanged(None if final and not given_up else problem))
                 if final:
@@ -229,7 +230,8 @@ class Model:
 
     def _record_loop_end(self, end: LoopEnded) -> None:
         problem, late = end.problem, self._worker.pop_commands()
-        self._requests.end_engine(end.suspended, late, problem or model_crashed(self.key.model))
+        suspended = end.suspended if end.refused is None else {}  # what an earlier engine has left waits on
+        self._requests.end_engine(suspended, late, problem or model_crashed(self.key.model))
         if self._worker.record_end():
             # The model stays in ERROR until the next load, which is possible from now on.
             self._log.warning("hung worker returned")
@@ -350,9 +352,6 @@ class EngineWorker:
             self.put(Suspend())
         elif self._loop is not None:
             self._loop.abandon()
-
-    def trim(self) -> None:
-        self.put(ReleaseCaches())
 
     def record_end(self) -> bool:
         """Forget the worker, which has ended, and return whether it was quarantined."""

@@ -194,7 +194,7 @@ class ModelLoop:
         cancelled = False
         while True:
             idle = not engine.has_work
-            if self._leaving and self._suspend(engine, idle):
+            if self._leaving and not self._abandoned and self._suspend(engine, idle):
                 return False
             try:
                 if idle and self._commands.empty():

@@ -350,9 +350,6 @@ class Preparations:
     def __contains__(self, preparation: Preparation) -> bool:
         return self._by_reply.get(preparation.reply) is preparation
 
-    def __len__(self) -> int:
-        return len(self._by_reply)
-
     def add(self, preparation: Preparation) -> None:
         self._by_reply[preparation.reply] = preparation
 

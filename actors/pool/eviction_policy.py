@@ -67,7 +67,7 @@ def plan(state: PoolState) -> Plan:
             refused.append(refusal)
     for model in state.models.values():
         opened = model.residency is Residency.OPENING and model.need is not None
-        given_up = model.key in planner.decided.expired
+        given_up = model.key in (*planner.decided.expired, *planner.decided.unload)
         if opened and not (given_up or model.waiting or model.leases):
             planner.decide_unwanted(model)
     planner.open_preload()

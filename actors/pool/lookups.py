@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -31,10 +31,6 @@ from greenroom.schemas.protocols.pool_protocol import (
 )
 from greenroom.schemas.settings.caller import is_allowed
 from greenroom.schemas.settings.settings import Settings
-
-if TYPE_CHECKING:
-    from typing import Any
-
 
 T = TypeVar("T")
 

@@ -133,8 +133,8 @@ class ModelTable:
         ticket.replaceable = name.replaceable
         record.tickets.add(ticket)
         self._ledger.apply(RequestQueued(key, now, ticket.turn))
-        self._record_use(record, message.client, message.keep_alive, now)
         reply.watch(partial(self._callbacks.on_ticket_closed, record, ticket))
+        self._record_use(record, message.client, message.keep_alive, now)
 
     def _refusal(self, record: ModelRecord, message: Acquire, now: float) -> Problem | None:
         self._started(record)  # it tells whether it takes room; without requests, it stops again
@@ -189,6 +189,7 @@ class ModelTable:
             record.waiting_time.observe(now - granted, lease.ticket.tokens)
             self._ledger.apply(LeaseReleased(record.key, now))
             self._record_use(record, lease.ticket.client, None, now)
+            record.forget_wishes()
 
     def fail_all(self, problem: Problem) -> None:
         self._unloads.fail_all(problem)
@@ -264,9 +265,9 @@ class ModelTable:
             self._grant_all(now)
             self._carry_out(decided)
         for record in self._ledger.records:
+            if record.model is not None and not (record.in_use or record.figures.listed):
+                self._callbacks.abandon(record.key.model)  # before its actor stops, and reports nothing more
             self._stop_unused(record)
-            if record.download is not None and not (record.in_use or record.figures.listed):
-                self._callbacks.abandon(record.key.model)
         self._ledger.forget_strangers()
         greet_newcomers(self._ledger.waiting_room, now)
 
@@ -313,6 +314,7 @@ class ModelTable:
         suspended = record.use.suspended
         if record.use.tickets or suspended:
             self._ledger.apply(RequestsFailed(record.key))
+        record.forget_wishes()
         if suspended and record.model is not None:
             record.model.send(FailRequests(problem))
 

@@ -24,7 +24,6 @@ from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_events import HeldReleased
 from greenroom.actors.pool.pool_reports import (
     Crashed,
-    Described,
     DeviceLost,
     Exited,
     Expired,
@@ -42,7 +41,13 @@ from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.schemas.logs import get_logger
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
-from greenroom.schemas.problems import Problem, adapter_not_found, draining, may_not_download
+from greenroom.schemas.problems import (
+    Problem,
+    adapter_not_found,
+    draining,
+    internal_error,
+    may_not_download,
+)
 from greenroom.schemas.protocols.model_protocol import ModelReport
 from greenroom.schemas.protocols.pool_protocol import (
     Acquire,
@@ -152,18 +157,14 @@ class Pool:
     def _receive(self, report: Any) -> None:
         match report:
             case Envelope(message, reply):
-                self._receive_message(message, reply or Reply())
+                self._guard(self._receive_message, message, reply or Reply())
             case LookedUp(message, reply, found):
                 self._looking_up -= 1
-                self._admit(found, message, reply)
+                self._guard(partial(self._admit, found), message, reply)
             case FoundToPreload(name, Problem() as problem):
                 self._log.warning("model not preloaded", model=name, detail=problem.detail)
             case FoundToPreload(_, ModelName(model)) if self._draining is None:
                 self._models.preload(ModelKey(model))
-            case Described(reply, Problem() as problem):
-                reply.fail(problem)
-            case Described(reply, answer):
-                reply.send(answer)
             case TicketClosed(record, ticket):
                 self._models.close_ticket(record, ticket)
             case LeaseReduced(record, lease):
@@ -190,6 +191,14 @@ class Pool:
         self._tick()
         self._expiry.set(self._models.overview.next_expiry, self._nursery)
         self._answer_drain()
+
+    def _guard(self, answer: Callable[[Any, Reply], None], message: PoolMessage, reply: Reply) -> None:
+        """Answer a message; a program's wrong one, such as a name that is no text, fails alone."""
+        try:
+            answer(message, reply)
+        except Exception:
+            self._log.exception("message failed", message=type(message).__name__)
+            reply.fail(internal_error())
 
     def _receive_message(self, message: PoolMessage, reply: Reply) -> None:
         self._log.debug("received", message=type(message).__name__)
@@ -254,7 +263,11 @@ class Pool:
         self._control.send(LookedUp(message, reply, found))
 
     async def _describe(self, reply: Reply, name: str | None) -> None:
-        self._control.send(Described(reply, await self._lookups.describe(name)))
+        found = await self._lookups.describe(name)
+        if isinstance(found, Problem):
+            reply.fail(found)
+        else:
+            reply.send(found)
 
     async def _change_adapter(self, message: ChangeAdapter, reply: Reply) -> None:
         found = await self._lookups.change_adapter(message.name, available=message.available)
@@ -300,6 +313,7 @@ class Pool:
         for reply in self._drain_replies:
             reply.end()
         self._control.close(draining())
+        self._inbox.fail_unanswered(draining())
         self._log.debug("stopped")
 
 

@@ -9,7 +9,7 @@ from greenroom.actors.pool.lease_queue import Lease, Ticket
 from greenroom.actors.pool.model_record import ModelRecord, PooledModel
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.protocols.model_protocol import ModelReport
-from greenroom.schemas.protocols.pool_protocol import ModelDescriptions, ModelName, NamedMessage
+from greenroom.schemas.protocols.pool_protocol import ModelName, NamedMessage
 
 
 @attrs.frozen(eq=False)
@@ -17,12 +17,6 @@ class LookedUp:
     message: NamedMessage
     reply: Reply
     found: ModelName | Problem
-
-
-@attrs.frozen(eq=False)
-class Described:
-    reply: Reply
-    answer: ModelDescriptions | Problem
 
 
 @attrs.frozen

@@ -92,7 +92,9 @@ class Probing:
         with tempfile.TemporaryDirectory(prefix="greenroom-probe-", ignore_cleanup_errors=True) as scratch:
             self._engines.probed.note_use(known.model)  # nobody need be told to probe it
             async with ResidencyGuard(pool, key):
-                opening = partial(self._engines.open_probe, known.model, Path(scratch), message.max_tokens)
+                fetching = partial(self._engines.fetch, known.model)
+                files = await call_on_worker(self._workers, fetching, known.model, waits=True)
+                opening = partial(self._engines.open_probe, files, Path(scratch), message.max_tokens)
                 probe = await call_on_worker(self._workers, opening, known.model)
                 answers: list[Answer] = []
                 for question in probe.questions:
@@ -175,11 +177,12 @@ class ResidencyGuard:
 T = TypeVar("T")
 
 
-async def call_on_worker(workers: Workers, call: Callable[[], T], model: str) -> T:
+async def call_on_worker(workers: Workers, call: Callable[[], T], model: str, *, waits: bool = False) -> T:
     """Return the result of a call on a tokenizer thread; if this is cancelled, the call's result is dropped.
 
     Args:
         call: Function that may import model libraries and read a model's files.
+        waits: True if it may wait for a download, however long that takes.
 
     Raises:
         ProblemError: The call raised it, crashed, or hangs.
@@ -187,7 +190,9 @@ async def call_on_worker(workers: Workers, call: Callable[[], T], model: str) ->
     returned = trio.Event()
     results: list[T | Problem | JobCrashed | WorkerSilent] = []
 
-    def job(_heartbeat: Heartbeat) -> T | Problem:
+    def job(heartbeat: Heartbeat) -> T | Problem:
+        if waits:
+            heartbeat.pause()
         try:
             with structlog.contextvars.bound_contextvars(actor="model", model=model):
                 return call()

@@ -222,6 +222,7 @@ class Responses:
                     await self._live()
         finally:
             self._control.close(draining())
+            self._inbox.fail_unanswered(draining())
             log.debug("stopped")
 
     async def _live(self) -> None:

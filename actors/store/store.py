@@ -90,6 +90,7 @@ class Store:
             self._worker.end()
             self._opener.release()
             self._control.close(draining())
+            self._inbox.fail_unanswered(draining())
             self._ended.set()
             self._log.debug("stopped")
 

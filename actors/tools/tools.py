@@ -79,6 +79,7 @@ class Tools:
                     del envelope
         finally:
             self._control.close(draining())
+            self._inbox.fail_unanswered(draining())
             log.debug("stopped")
 
     def _receive(self, message: ToolsMessage, reply: Reply) -> None:

@@ -29,6 +29,7 @@ class Peer:
         program: Process group of the client: a program with all that it has started, or a job of a shell;
             None if it is not known, or of another user.
         choices: Answers that the running request wants.
+        takes_turns: True if the running request shares a model by turns instead of by slots.
         number: Number of the program in the running request's name; None if it needs none.
     """
 
@@ -36,6 +37,7 @@ class Peer:
     program: int | None = None
     is_known: bool = False
     choices: int = 1
+    takes_turns: bool = False
     number: int | None = None
 
 
@@ -50,8 +52,9 @@ def peer_of(connection: _Socket) -> Peer | None:
 class LocalPrograms:
     """Numbers the programs whose requests compete.
 
-    To find a program takes milliseconds. So no request waits for that while slots are left, and as long as
-    all that run belong to one program, it needs no number. `slots`: answers that run at once.
+    To find a program takes milliseconds. So no request waits for that while slots are left, unless it takes
+    turns with another one. As long as all that run belong to one program, it needs no number. `slots`:
+    answers that run at once.
     """
 
     def __init__(self, slots: int) -> None:
@@ -60,13 +63,14 @@ class LocalPrograms:
         self._unknown: set[Peer] = set()
         self._looking = trio.Lock()
 
-    async def number(self, peer: Peer, resources: ExitStack) -> None:
+    async def number(self, peer: Peer, resources: ExitStack, *, takes_turns: bool = False) -> None:
         """Number the program of a request, which runs until its `resources` close."""
         others = tuple(self._running)
-        peer.choices, peer.number = 1, None
+        peer.choices, peer.takes_turns, peer.number = 1, takes_turns, None
         self._running.append(peer)
         resources.callback(self._running.remove, peer)
-        if sum(each.choices for each in others) < self._slots:
+        waits = takes_turns and any(each.takes_turns for each in others)
+        if not waits and sum(each.choices for each in others) < self._slots:
             return
         self._unknown.update(each for each in (*others, peer) if not each.is_known)
         async with self._looking:

@@ -312,7 +312,11 @@ def check_text(field: str, value: Any) -> None:
                 pending += ((f"the keys of {name}", key) for key in found)
                 pending += ((f"{name}[{key!r}]", inner) for key, inner in found.items())
             case list() | tuple():
-                pending += ((f"{name}[{index}]", inner) for index, inner in enumerate(found))
+                pending += (
+                    (f"{name}[{index}]", inner)
+                    for index, inner in enumerate(found)
+                    if not isinstance(inner, int | float)  # as many as a million token ids
+                )
             case _ if attrs.has(type(found)):
                 for attribute in attrs.fields(type(found)):
                     inner = getattr(found, attribute.name)

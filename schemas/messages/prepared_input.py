@@ -42,35 +42,15 @@ class PreparedInput(Protocol):
 class SingleAnswerInput:
     """Defaults for requests with one answer, no messages, and no tokens that are counted in advance."""
 
+    choices = 1
+    dropped_messages = 0
+    system_prompt: None = None
+    parameters: None = None
+    notice = ""
+
     @property
     def prompt_tokens(self) -> int:
-        """Length of the prompt in tokens: 0, since there are none to count."""
         return 0
-
-    @property
-    def choices(self) -> int:
-        """Number of requested answers: always one."""
-        return 1
-
-    @property
-    def dropped_messages(self) -> int:
-        """Number of omitted messages: always 0."""
-        return 0
-
-    @property
-    def system_prompt(self) -> None:
-        """The operator's system prompt: always None, since there is no conversation."""
-        return
-
-    @property
-    def parameters(self) -> None:
-        """Generation parameters: always None, since a request cannot control sampling."""
-        return
-
-    @property
-    def notice(self) -> str:
-        """Sentence for the client: always empty."""
-        return ""
 
 
 @attrs.frozen

@@ -224,7 +224,7 @@ Overflow = Literal["refuse", "drop_oldest"]
 
 @attrs.frozen
 class KeepAlive:
-    """A request's wish for how long its model stays in memory; the last request decides.
+    """A request's wish for how long its model stays in memory; it cuts nobody else's time.
 
     It never pins a model, and changes nothing for one that the operator has pinned.
 

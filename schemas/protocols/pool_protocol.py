@@ -220,8 +220,9 @@ class ModelStatus:
     """The status of a model, for operators.
 
     Args:
-        slots: Maximum number of answers generated at once.
-        waiting: Number of requests that wait for a slot.
+        running: Number of requests that hold slots, and do not wait for its next load.
+        slots: Number of the slots that they hold, one for each answer generated at once.
+        waiting: Number of requests that wait, for a slot or for its load.
         problem: Reason for the state ERROR; None in other states.
         load_progress: Fraction of the weights that is loaded, 0 to 1.
         hung: True if its worker has hung, which only a new process can repair.

@@ -9,8 +9,10 @@ from typing import Any
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from greenroom.actors.conversation import chat, generate
+from greenroom.actors.core.ref import answer_or_failed
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import open_system
 from greenroom.schemas.events.events import Admitted, Failed, Finished, TextDelta
@@ -25,8 +27,10 @@ from greenroom.schemas.messages.requests import (
     RequestInput,
 )
 from greenroom.schemas.model_key import ModelKey
-from greenroom.schemas.problems import ProblemError
+from greenroom.schemas.problems import Problem, ProblemError, draining
+from greenroom.schemas.protocols.pool_protocol import DescribeModel, ModelDescriptions
 from greenroom.schemas.settings.settings import Settings
+from greenroom.testing import Faults, FaultyEngines
 
 HELLO = (Message("user", (TextPart("Hello!"),)),)
 
@@ -47,6 +51,40 @@ async def test_a_question_and_a_conversation_are_answered(settings: Settings) ->
         with pytest.raises(ProblemError, match="does not exist here") as refused:
             await chat(system, "Hello!", model="nobody")
         assert refused.value.problem.status == 404
+
+
+async def test_a_model_that_is_no_text_fails_its_request_alone(settings: Settings) -> None:
+    nothing: Any = None
+    async with open_system(settings) as system:
+        with pytest.raises(ProblemError, match="`model` is of type NoneType, but it must be a string"):
+            await chat(system, "Hello!", model=nothing)
+        with Generation(system.pool, InferenceRequest("r", ModelKey(nothing), ChatInput(HELLO))) as events:
+            [failed] = [event async for event in events]
+        assert isinstance(failed, Failed)
+        assert failed.problem.code == "internal_error"
+        assert await chat(system, "Hello!", max_tokens=3)
+
+
+async def test_what_is_looked_up_when_the_system_closes_fails(settings: Settings) -> None:
+    faults, problems = Faults(hang_find={"llama"}), list[Problem]()
+
+    async def ask() -> None:
+        try:
+            await chat(system, "Hello!", model="llama")
+        except ProblemError as error:
+            problems.append(error.problem)
+
+    async def describe() -> None:
+        found = await answer_or_failed(system.pool, DescribeModel("llama"), ModelDescriptions)
+        problems.append(found.problem if isinstance(found, Failed) else Problem(200, "found", ""))
+
+    async with trio.open_nursery() as nursery:
+        async with open_system(settings, engines=FaultyEngines(settings, faults)) as system:
+            nursery.start_soon(ask)
+            nursery.start_soon(describe)
+            await trio.testing.wait_all_tasks_blocked()
+        faults.release.set()
+    assert problems == [draining(), draining()]
 
 
 @pytest.mark.parametrize(

@@ -161,6 +161,7 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
     faults = Faults(hang={"bad"})
     async with faulty(settings, faults, hang_timeout=HANG_TIMEOUT) as system:
         await answer(system.pool, "llama", "warm")
+        await answer(system.pool, "qwen3", "first")
         with generate(system.pool, "qwen3", "bad", max_tokens=20_000) as bad:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(fall_silent, clock, faults, system)
@@ -186,7 +187,17 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
             return not (await status(system.pool, "qwen3")).hung
 
         await eventually(recovered)
-        assert isinstance((await answer(system.pool, "qwen3", "fine"))[1], Finished)
+        _, fine = await answer(system.pool, "qwen3", "fine")
+        assert isinstance(fine, Finished)
+
+
+        async def is_counted() -> bool:
+            return system.statistics().working == 0
+
+        await eventually(is_counted)
+        totals = (await status(system.pool, "qwen3")).totals
+        assert totals is not None
+        assert totals.usage.prompt <= 3 * fine.usage.prompt  # what it had computed counts once
     assert not system.hung
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 import trio
 
+from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.pool import pool_state
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
@@ -19,6 +21,8 @@ from greenroom.schemas.events.result_events import Vector
 from greenroom.schemas.messages.requests import EmbeddingInput, InferenceRequest
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
+from greenroom.schemas.problems import NoRoomError
+from greenroom.schemas.protocols.pool_protocol import Unloading, UnloadModel
 from greenroom.schemas.settings.settings import Settings
 from greenroom.testing import Faults, FaultyEngines
 from greenroom.tests.support.actors.actor_systems import (
@@ -197,6 +201,47 @@ async def test_a_model_that_cannot_be_loaded_again_fails_those_whom_it_had_left(
         assert end.problem.code == "load_failed"
         assert (await status(system.pool, "bert")).slots == 0
         assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+
+
+async def test_a_load_that_is_refused_for_now_lets_those_wait_whom_the_model_had_left(
+    settings: Settings, short_slices: None
+) -> None:
+    faults = Faults()
+    alone = attrs.evolve(settings, max_loaded_models=1)
+    async with open_system(alone, engines=PatientEngines(alone, faults, "large")) as system:
+        with embedding(system, MANY, "large") as large:
+            await first_vector(large)
+            faults.load["bert"] = NoRoomError("bert", 2, 1)
+            assert isinstance((await answer(system.pool, "qwen3"))[1], Finished)
+
+            async def is_refused() -> bool:
+                waits = await state(system.pool, "bert") is ModelState.WAITING
+                return waits and faults.loads.count("bert") > 1
+
+            await eventually(is_refused)
+            del faults.load["bert"]
+            assert isinstance([event async for event in large][-1], Finished)
+
+
+async def test_a_model_whose_files_have_changed_for_the_worse_fails_those_whom_it_had_left(
+    settings: Settings, short_slices: None, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(settings.models[0], tmp_path / "bert"))
+    faults = Faults(hang={"chat"})
+    alone = attrs.evolve(settings, models=(str(folder), settings.models[1]), max_loaded_models=1)
+    async with open_system(alone, engines=PatientEngines(alone, faults, "large")) as system:
+        with embedding(system, MANY, "large") as large:
+            await first_vector(large)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(answer, system.pool, "qwen3", "chat")
+                await trio.to_thread.run_sync(faults.hangs.wait)
+                (folder / "tokenizer.json").write_text("{")
+                await ask_actor(system.pool, UnloadModel(ModelKey("bert"), reopens=True), Unloading)
+                faults.release.set()
+            end = [event async for event in large][-1]
+        assert isinstance(end, Failed)
+        assert end.problem.code == "load_failed"
+        assert (await status(system.pool, "bert")).slots == 0
 
 
 async def test_a_crash_fails_only_the_requests_that_were_begun(

@@ -59,6 +59,12 @@ def test_nothing_is_unloaded_for_a_model_before_its_files_are_judged() -> None:
     assert (too_large.unload, too_large.refused) == ((), (Refusal(C, Reason.TOO_LARGE, 3, 2),))
 
 
+def test_a_preload_that_gives_its_place_up_is_not_loaded_beside() -> None:
+    preload = ModelUse(B, OPENING, ModelState.LOADING, need=1, preload=True)
+    short = wanted(A, retry_at=NOW + 1)
+    assert decide(short, preload, most=1, limit=9) == Plan(wait=(A,), unload=(B,))
+
+
 def test_the_longest_wait_is_served_first() -> None:
     models = [wanted(A, since=5.0), wanted(B, since=3.0)]
     assert decide(*models, most=1) == Plan(load=(B,), wait=(A,))
@@ -355,7 +361,8 @@ def test_no_lease_is_broken_and_no_pinned_or_hung_model_leaves(
     assert all(models[key].slice_left(NOW) <= 0 or not models[key].leases for key in decided.unload)
     paused = [models[key] for key in decided.paused if not models[key].leaving]
     assert all(model.ready and model.slice_left(NOW) <= 0 for model in paused)
-    assert not set(decided.unload) & decided.paused
+    assert len(set(decided.unload)) == len(decided.unload)
+    assert not set(decided.unload) & {*decided.paused, *decided.load}
     assert decided.wait or all(models[key].residency is OPENING for key in decided.unload)
     assert len(decided.unload) == len(decided.beneficiaries)
     for key in decided.expired:

@@ -11,20 +11,23 @@ import structlog
 import trio
 
 from greenroom.actors.core.ref import answer_or_failed
+from greenroom.actors.requests.generation import Generation
 from greenroom.actors.system import System, open_system
 from greenroom.engine.catalog.kind_detection import detect
 from greenroom.engine.loading.load_size import load_size, why_pins_do_not_fit
-from greenroom.schemas.events.events import Failed, Finished, TextDelta
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, TextDelta
+from greenroom.schemas.messages.requests import InferenceRequest, KeepAlive, RawInput
 from greenroom.schemas.model_key import ModelKey
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import ModelUnloaded, UnloadModel
 from greenroom.schemas.settings.settings import ModelSettings, Settings
-from greenroom.testing import Faults, FaultyEngines
+from greenroom.testing import Faults, FaultyEngines, OpenScripted
 from greenroom.tests.support.actors.actor_systems import (
     answer,
     eventually,
     generate,
     state,
+    status,
     until,
 )
 from greenroom.tests.support.actors.held_loads import waiting_for_load
@@ -138,6 +141,24 @@ async def test_a_model_with_a_time_to_live_is_unloaded_when_it_is_idle_for_so_lo
         assert isinstance(refused, Failed)
         assert (refused.problem.status, refused.problem.code) == (409, "model_pinned")
         assert isinstance(await unload(system, "llama"), ModelUnloaded)
+
+
+async def test_a_wish_to_stay_ends_with_the_load_that_fails(
+    scripted_system: OpenScripted, faults: Faults
+) -> None:
+    async def end(client: str, keep_alive: KeepAlive | None = None) -> InferenceEvent:
+        asked = RawInput("Hello!")
+        request = InferenceRequest("r", ModelKey("small"), asked, client=client, keep_alive=keep_alive)
+        with Generation(system.pool, request) as events:
+            return [event async for event in events][-1]
+
+    tables = (("*", ModelSettings(ttl=3600.0)),)
+    async with scripted_system(["Yes."], "small", model_settings=tables) as system:
+        faults.load["small"] = RuntimeError("planted")
+        assert isinstance(await end("one", KeepAlive(None)), Failed)
+        faults.load.clear()
+        assert isinstance(await end("two"), Finished)
+        assert (await status(system.pool, "small")).expires_at is not None
 
 
 async def test_models_are_preloaded_into_free_memory_and_the_others_are_a_warning(

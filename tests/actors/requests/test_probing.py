@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
+from greenroom.actors.engines.engines import Engines
 from greenroom.actors.requests.generation import Generation
 from greenroom.actors.store.read_only import read_capabilities
 from greenroom.actors.system import System, open_system
+from greenroom.actors.transfers.fetch_model import Wish
 from greenroom.engine.catalog.model_files import fingerprint
 from greenroom.engine.probe.probe import WEATHER
 from greenroom.schemas.events.events import InferenceEvent, ReasoningDelta, ToolCallDelta
@@ -21,7 +25,7 @@ from greenroom.schemas.models.capabilities import ProbedCapabilities
 from greenroom.schemas.models.lifecycle import ModelState
 from greenroom.schemas.protocols.pool_protocol import Probed, ProbeModel
 from greenroom.schemas.settings.settings import Settings
-from greenroom.tests.support.actors.actor_systems import status
+from greenroom.tests.support.actors.actor_systems import eventually, status
 from greenroom.tests.support.models.calling_models import CallingModel, make_calling_model
 
 _THOUGHT = "<think>\nLet me see.\n</think>\n\n"
@@ -108,6 +112,34 @@ async def test_an_embedding_model_is_measured(tiny_encoder: Callable[[str], Path
     assert (found.model_type, found.embedding_dimensions, found.is_normalized) == ("embeddings", 64, True)
     assert found.max_sequence_length == 128
     assert (found.tool_parser_id, found.practical_max_tokens, found.supports_tts) == (None, None, None)
+
+
+async def test_a_probe_waits_for_its_models_files_however_long_they_take(
+    tiny_encoder: Callable[[str], Path],
+) -> None:
+    folder, begun, go_on = tiny_encoder("bert"), threading.Event(), threading.Event()
+
+    def fetch(_wish: Wish, _report: object = None) -> Path:
+        begun.set()
+        go_on.wait()
+        return folder
+
+    async def is_patient() -> bool:
+        return system.statistics().working == 0
+
+    settings = Settings(models=("org/absent",))
+    engines, found = Engines(settings), list[ProbedCapabilities]()
+
+    async def ask() -> None:
+        found.append(await probe(system))
+
+    async with open_system(settings, engines=engines) as system, trio.open_nursery() as nursery:
+        engines.downloads = fetch
+        nursery.start_soon(ask)
+        await trio.to_thread.run_sync(begun.wait)
+        await eventually(is_patient)
+        go_on.set()
+    assert found[0].embedding_dimensions == 64
 
 
 async def test_a_reranker_scores(tiny_encoder: Callable[[str], Path]) -> None:

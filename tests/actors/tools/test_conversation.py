@@ -6,6 +6,7 @@ import json
 import random
 import sys
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -435,3 +436,5 @@ def test_a_schema_is_made_of_annotations() -> None:
 
     with pytest.raises(ValueError, match="cannot be given by its name"):
         describe_function(many)
+    with pytest.raises(ValueError, match="has no attribute '__name__'"):
+        describe_function(partial(weather, days=2))

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import attrs
 import pytest
 import trio
 
-from greenroom.http.guard.local_programs import peer_of
+from greenroom.http.guard.local_programs import LocalPrograms, Peer, peer_of
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.http.operations.test_pull_routes import WEIGHTS, files_of
 from greenroom.tests.http.responses.test_socket_bounds import refused
@@ -197,6 +197,17 @@ async def test_programs_of_one_address_share_without_keys(tiny_model: TinyModel)
             assert await run(1, max_tokens=3) == "HTTP/1.1 200\n"
         assert await in_flight() == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_programs_that_take_turns_are_told_apart_while_slots_are_left() -> None:
+    programs = LocalPrograms(slots=32)
+    first, same, other = (Peer(program=number, is_known=True) for number in (1, 1, 2))
+    with ExitStack() as running:
+        for peer in (first, same, other):
+            await programs.number(peer, running, takes_turns=True)
+        assert [first.number, same.number, other.number] == [None, None, 2]
+        await programs.number(chat := Peer(program=3, is_known=True), running)
+        assert chat.number is None
 
 
 def test_the_program_at_a_unix_socket_is_known_at_once() -> None:

@@ -241,6 +241,21 @@ async def test_a_download_that_a_request_began_ends_with_its_last_client(
         assert await _pulls(served) == ["cancelled", "completed"]
 
 
+async def test_a_download_that_a_count_of_tokens_began_ends_with_its_client(
+    cache: Path, hub: Hub, settings: Settings
+) -> None:
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
+    async with serving(attrs.evolve(settings, allow_downloads=True)) as served:
+        async with connected(served.server) as client:
+            body = json.dumps({"model": NAME, "prompt": "Hello"}).encode()
+            await client.request("POST", "/tokenize", body)
+            assert await trio.to_thread.run_sync(hub.held.wait, 120)
+            assert await _pulls(served) == ["running"]
+        while "running" in await _pulls(served):  # noqa: ASYNC110
+            await trio.sleep(0.01)
+        assert await _pulls(served) == ["cancelled"]
+
+
 async def _status(served: Served) -> ModelStatus:
     pool = await ask_actor(served.system.refs.pool, DescribePool(), PoolStatus)
     return next(each for each in pool.models if each.key.model == NAME)
