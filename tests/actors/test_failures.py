@@ -190,7 +190,6 @@ async def test_a_hung_worker_is_quarantined_and_the_others_go_on(
         _, fine = await answer(system.pool, "qwen3", "fine")
         assert isinstance(fine, Finished)
 
-
         async def is_counted() -> bool:
             return system.statistics().working == 0
 
