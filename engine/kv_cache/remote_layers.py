@@ -77,6 +77,9 @@ class RemoteLayers(_StandIn):
     def __copy__(self) -> RemoteLayers:
         return self.remote.create(RemoteLayers, "shallow_copy", self)
 
+    def __deepcopy__(self, memo: object) -> RemoteLayers:
+        return self.remote.create(RemoteLayers, "deepcopy", self)
+
     def merge(self, layers: Sequence[RemoteLayers]) -> RemoteLayers:
         return self.remote.create(RemoteLayers, "merge", layers)
 

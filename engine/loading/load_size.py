@@ -42,6 +42,10 @@ _UNUSED_IN_TEXT = re.compile(
 """Tensors that mlx-lm drops: encoders of other modalities, multi-token prediction layers, RoPE constants."""
 _WITHOUT_ATTENTION = frozenset({"mamba", "mamba2", "falcon_mamba", "rwkv7"})
 """Architectures that keep a state of fixed size, and nothing of each token."""
+_EXPANDS_LATENT = frozenset(
+    {"deepseek_v2", "deepseek_vl_v2", "deepseekocr", "kimi_vl", "minicpm3", "youtu_llm"}
+)
+"""Architectures with a latent (MLA) whose code caches the keys and values of each head instead."""
 _UNUSED_IN_ENCODERS = re.compile(r"(^|\.)(pooler|position_ids|cls\.|lm_head)|rotary_emb\.inv_freq")
 
 
@@ -135,12 +139,14 @@ class PartSizes:
         head: Weights after the last layer; the embeddings too if the model is tied to them.
         layers: Weights and KV cache of each layer.
         working: Temporary arrays, which every process that has layers needs.
+        divides_cache: Whether ranks that share a layer's heads share its cache; a latent each has whole.
     """
 
     embeddings: int
     head: int
     layers: tuple[LoadSize, ...]
     working: int
+    divides_cache: bool
 
 
 def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> PartSizes:
@@ -167,7 +173,8 @@ def part_sizes(folder: Path, record: CapabilityRecord, settings: Settings) -> Pa
     head = weights.get(-1, 0) - (0 if is_tied else embeddings)
     cache = _cache_bytes(config, tensors, min(FIRST_TOKENS, record.context), settings) // count
     layers = tuple(LoadSize(weights[layer], cache=cache) for layer in range(count))
-    return PartSizes(embeddings, head, layers, _working_bytes("text", config, 0, settings))
+    working = _working_bytes("text", config, 0, settings)
+    return PartSizes(embeddings, head, layers, working, divides_cache=not _latent_width(config))
 
 
 def _tensors(folder: Path, kind: ModelType, checked: bool) -> Iterator[tuple[str, StoredTensor]]:
@@ -292,11 +299,23 @@ def _attention_layers(config: Mapping[str, Any], layers: int) -> tuple[int, int]
 
 def _width(config: Mapping[str, Any]) -> int:
     """Return the number of values that an attention layer caches per token."""
-    if latent := _number(config, "kv_lora_rank"):
-        return latent + _number(config, "qk_rope_head_dim")
+    if latent := _latent_width(config):
+        return latent
     heads = _number(config, "num_attention_heads", "n_head", "n_heads") or 1
     kv_heads = _number(config, "num_key_value_heads", "num_kv_heads") or heads
-    return 2 * kv_heads * (_number(config, "head_dim") or _number(config, "hidden_size", "n_embd") // heads)
+    head = _number(config, "head_dim") or _number(config, "hidden_size", "n_embd") // heads
+    if _number(config, "kv_lora_rank"):
+        keys = _number(config, "qk_nope_head_dim") + _number(config, "qk_rope_head_dim")
+        return heads * (keys + (_number(config, "v_head_dim") or head))
+    return 2 * kv_heads * head
+
+
+def _latent_width(config: Mapping[str, Any]) -> int:
+    """Return the number of values that all heads of a layer cache together (MLA); 0 if each has its own."""
+    latent = _number(config, "kv_lora_rank")
+    if not latent or config.get("model_type") in _EXPANDS_LATENT:
+        return 0
+    return latent + _number(config, "qk_rope_head_dim")
 
 
 def _cache_item_bytes(settings: Settings) -> int:

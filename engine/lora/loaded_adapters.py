@@ -10,6 +10,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
+from greenroom.engine.loading.batching_patches import ConvolvedKeys, GroupedHeadsMask
 from greenroom.engine.loading.weight_files import StoredTensor
 from greenroom.engine.lora.files import OpenedAdapter, PairHeader, plain_path, why_unusable
 from greenroom.engine.lora.layers import (
@@ -51,7 +52,7 @@ class LoadedAdapters:
         self._max_bytes, self._charge = max_bytes, charge
         self._loaded: dict[str, LoadedAdapter] = {}
         self._replaced: list[LoadedAdapter] = []
-        self._targets: dict[str, tuple[str, Any, Any]] | None = None
+        self._targets: dict[str, tuple[str, Any, Any]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -88,7 +89,7 @@ class LoadedAdapters:
 
     def close(self) -> None:
         """Release the model and all adapters."""
-        self._model, self._targets = None, None
+        self._model, self._targets = None, {}
         self._loaded.clear()
         self._replaced.clear()
         forget_plans()
@@ -116,8 +117,8 @@ class LoadedAdapters:
                 raise
         except (OSError, ValueError) as error:
             raise ProblemError(load_failed(asked.name, f"{why_unusable(error)}.")) from None
-        for path in layers:
-            self._wrap(path)
+        for module in header.pairs:
+            self._wrap(*self._targets[plain_path(module)])
         adapter = self._loaded[opened.digest] = LoadedAdapter(asked.name, layers, header.nbytes)
         self._restack()
         rank = max(pair.rank for pair in header.pairs.values())
@@ -146,8 +147,7 @@ class LoadedAdapters:
         Raises:
             ValueError: One sentence: the model has no such layer, or one of another kind or shape.
         """
-        if self._targets is None:
-            self._targets = _targets_of(self._model)
+        self._targets = self._targets or _targets_of(self._model)
         found = {}
         for module, pair in pairs.items():
             target = self._targets.get(plain_path(module))
@@ -166,9 +166,7 @@ class LoadedAdapters:
             found[module] = path
         return found
 
-    def _wrap(self, path: str) -> None:
-        assert self._targets is not None
-        _, parent, layer = self._targets[plain_path(path)]
+    def _wrap(self, path: str, parent: Any, layer: Any) -> None:
         above, _, leaf = path.rpartition(".")
         if isinstance(getattr(parent, leaf), AdaptedLayer):
             return
@@ -247,14 +245,21 @@ def _to_mlx(tensor: StoredTensor, content: bytes) -> mx.array:
 
 
 def _targets_of(model: Any) -> dict[str, tuple[str, Any, Any]]:
-    """Return the layers that can be adapted by plain path: their path, their parent, and themselves."""
+    """Return the layers that can be adapted by plain path: their path, their parent, and themselves.
+
+    A mend that keeps the order of rows adds a component to the paths below it, which adapters do not know.
+    """
     found: dict[str, tuple[str, Any, Any]] = {}
     modules = dict(model.named_modules())
+    kinds = ConvolvedKeys, GroupedHeadsMask
+    mended = [f"{path}." for path, each in modules.items() if isinstance(each, kinds)]
     for path, layer in modules.items():
         if path and _wrapper_of(layer) is not None:
             parent = modules.get(path.rpartition(".")[0])
             if isinstance(parent, nn.Module):  # a list of layers is none
-                found[plain_path(path)] = path, parent, layer
+                above = next((each for each in mended if path.startswith(each)), "")
+                known = above + path.removeprefix(above).partition(".")[2] if above else path
+                found[plain_path(known)] = path, parent, layer
     return found
 
 

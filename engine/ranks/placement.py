@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import attrs
@@ -158,9 +159,10 @@ def size_here(
 
 def _stage_size(parts: PartSizes, rank: int, start: int, end: int, shares: int = 1) -> LoadSize:
     """Return the memory of one of some equal shares of layers, and of the undivided ends beside them."""
-    layers = sum(parts.layers[start:end], LoadSize(0))
+    layers = parts.layers[start:end]
+    weights, cached = (sum(map(attrgetter(name), layers)) for name in ("weights", "cache"))
     ends = (parts.head if rank == 0 else 0) + (parts.embeddings if start == 0 else 0)
-    return LoadSize(layers.weights // shares + ends, parts.working, layers.cache // shares)
+    return LoadSize(weights // shares + ends, parts.working, cached // (shares if parts.divides_cache else 1))
 
 
 _HEADS = ("num_attention_heads", "num_key_value_heads", "linear_num_key_heads", "linear_num_value_heads")

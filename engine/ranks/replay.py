@@ -7,6 +7,7 @@ operations on numbered caches; a pass of the model is the last operation of its 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -124,12 +125,12 @@ class Follower:
         self._decoder = msgspec.msgpack.Decoder(ext_hook=self._object)
         self._operations: dict[str, Callable[..., Any]] = {"forward": self._forward, "rest": rest}
         for function in (
-            *(part.new_cache, caches.shallow_copy, caches.merge, caches.extend, caches.filter_rows),
-            *(caches.extract, caches.prepare, caches.finalize, self.drop, restore),
+            *(part.new_cache, caches.shallow_copy, copy.deepcopy, caches.merge, caches.extend),
+            *(caches.filter_rows, caches.extract, caches.prepare, caches.finalize, self.drop, restore),
         ):
             self._operations[function.__name__] = function
-        for copied in (kv_tensors.copy_kv, kv_tensors.copy_states, kv_tensors.slice_kv):
-            self._operations[copied.__name__] = _starting(copied)
+        for copying in (kv_tensors.copy_kv, kv_tensors.copy_states, kv_tensors.slice_kv):
+            self._operations[copying.__name__] = _starting(copying)
         part.receive = link.receive
 
     def run(self) -> None:
@@ -170,9 +171,9 @@ def restore(cache: Cache, *arguments: Any) -> None:
         pass
 
 
-def _starting(copy: Callable[..., kv_tensors.LayerTensors]) -> Callable[..., kv_tensors.LayerTensors]:
+def _starting(copying: Callable[..., kv_tensors.LayerTensors]) -> Callable[..., kv_tensors.LayerTensors]:
     def start(*arguments: Any) -> kv_tensors.LayerTensors:
-        made = copy(*arguments)
+        made = copying(*arguments)
         mx.async_eval([array for array in made if array is not None])
         return made
 

@@ -111,7 +111,7 @@ class Batch:
         other.compact()
         self.add([other._cache.detach()])
         other._invalidate()
-        other._successors = [self]
+        other._successors.append(self)
 
     def split(self, sequences: GenericSequence[Sequence]) -> Batch:
         self.compact()

@@ -12,7 +12,7 @@ from greenroom.engine.kv_cache import caches
 from greenroom.engine.kv_cache.caches import GROWN_AHEAD, GROWTH_STEP, LARGE_BYTES, Cache
 from greenroom.engine.kv_cache.size_model import CacheSizeModel, CacheUsage
 from greenroom.engine.resources.device_errors import raise_unless_own
-from greenroom.engine.text.sequence import Sequence
+from greenroom.engine.text.sequence import CacheTaker, Sequence
 
 
 class JoinError(Exception):
@@ -27,12 +27,14 @@ class BatchCache:
         layers: Unbatched layer caches for one row, batched ones for more; empty if nothing is left to
             compute.
         inputs: Next input token of each row, `[rows]` (uint32), possibly in flight.
+        has_inputs: Whether the rows hold `inputs` already: a step is launched and not sampled yet.
     """
 
     def __init__(self, prefilled: PrefilledSequences) -> None:
         self.sequences: list[Sequence | None] = list(prefilled.sequences)
         self.layers = prefilled.cache
         self.inputs = prefilled.inputs
+        self.has_inputs = False
         self._copied_bytes = 0
 
     @property
@@ -129,16 +131,23 @@ class BatchCache:
 
     def report_progress(self, sequence: Sequence) -> None:
         """Offer a sequence's partial answer to the prefix cache, if the sequence is still here."""
-        if sequence.on_progress is not None and sequence in self.sequences:
-            row = None if len(self.sequences) == 1 else self.sequences.index(sequence)
-            sequence.on_progress(sequence, self.layers, row)
+        if sequence in self.sequences:
+            self._offer(sequence, sequence.on_progress)
 
     def remove(self, row: int) -> None:
         """Remove a sequence; the prefix cache may take its prompt and the tokens read so far."""
         sequence = self.sequences[row]
-        if sequence is not None and sequence.on_remove is not None:
-            sequence.on_remove(sequence, self.layers, None if len(self.sequences) == 1 else row)
+        if sequence is not None:
+            self._offer(sequence, sequence.on_remove)
         self.sequences[row] = None
+
+    def _offer(self, sequence: Sequence, take: CacheTaker | None) -> None:
+        """Offer the tokens that a row holds and the host has read, unless they cannot be told from others."""
+        held, is_lone = sequence.sampled - (not self.has_inputs), len(self.sequences) == 1
+        has_unread = held > sequence.generated and not (is_lone and caches.can_trim(self.layers))
+        if take is not None and not has_unread:
+            row = None if is_lone else self.sequences.index(sequence)
+            take(sequence, self.layers, row, len(sequence.prompt) + min(held, sequence.generated))
 
     def discard(self, sequence: Sequence) -> None:
         """Remove a preempted sequence, without offering it to the prefix cache."""

@@ -106,6 +106,7 @@ class DecodeStep:
                 mx.async_eval(self._logits)
             else:
                 self._sampled, _ = self._sampling.sample(self._logits, cache.sequences)
+        cache.has_inputs = True
         self._steps += 1
         if self._steps % _EVALUATE_STEPS == 0:
             mx.async_eval(caches.state(cache.layers))
@@ -163,6 +164,7 @@ class DecodeStep:
             return []
         logits, self._logits = self._logits, None
         sampled, self._sampled = self._sampled, None
+        cache.has_inputs = False
         if logits is None:
             return []
         if self._drafting.is_verifying:

@@ -43,10 +43,10 @@ class KnownPrompt:
     turns_end: int
     sizes: Mapping[bytes, int] = attrs.field(init=False)
 
-    def __attrs_post_init__(self) -> None:
+    @sizes.default
+    def _sizes_of_parts(self) -> Mapping[bytes, int]:
         outline = self.outline or PromptOutline()
-        sizes = {part.digest: part.size for part in (*outline.messages, *outline.tools)}
-        object.__setattr__(self, "sizes", sizes)
+        return {part.digest: part.size for part in (*outline.messages, *outline.tools)}
 
     def __len__(self) -> int:
         return len(self.tokens) // _WIDTH

@@ -8,11 +8,10 @@ from collections.abc import Sequence as GenericSequence
 from greenroom.engine.kv_cache.caches import GROWN_AHEAD, LARGE_BYTES, Cache, allocated_tokens, preallocate
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
 from greenroom.engine.resources.device_errors import page_bytes
-from greenroom.engine.resources.memory_account import MemoryAccount, Share, share_statistics
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import FeatureSource
 from greenroom.engine.text.sequence import Sequence
-from greenroom.schemas.events.statistics import MemoryStatistics
 
 _EVICTION_TIMEOUT = 0.2
 """Time for another model's prefix cache to evict before sequences of this model are preempted, in seconds."""
@@ -28,6 +27,7 @@ class KvMemory:
 
     Attributes:
         headroom: Bytes of the largest layer, which must stay free for its copy.
+        temporary_bytes: Bytes reserved for copies until the next `record_usage`.
     """
 
     def __init__(
@@ -49,13 +49,10 @@ class KvMemory:
         self._reservations: dict[int, int] = {}
         self._reserved_bytes = 0
         self._batch_bytes = 0
-        self._temporary_bytes = 0
+        self.temporary_bytes = 0
         self._idle_bytes = 0
         self._on_reclaimed: Callable[[], None] = lambda: None
         self._cached = CachedParts(self.share, prefix_cache, features)
-
-    def statistics(self) -> MemoryStatistics:
-        return share_statistics(self.share)
 
     def record_usage(self, batches: int, headroom: int, caches: int) -> None:
         """Charge the memory of the running batches, and release what was reserved for copies. `batches`:
@@ -63,7 +60,7 @@ class KvMemory:
         """
         under_way = caches + len(self._reservations)
         self.share.buffers.charge_running(under_way * self.size_model.buffers)
-        self._batch_bytes, self.headroom, self._temporary_bytes = batches, headroom, 0
+        self._batch_bytes, self.headroom, self.temporary_bytes = batches, headroom, 0
         if self.share.running != self._running_bytes + self._idle_bytes:
             self._charge(self._running_bytes)
 
@@ -71,17 +68,12 @@ class KvMemory:
         """Reserve bytes until the next `record_usage`; return whether they are available."""
         if not self._charge(self._running_bytes + nbytes):
             return False
-        self._temporary_bytes += nbytes
+        self.temporary_bytes += nbytes
         return True
 
     def reserve_temporary_evicting(self, nbytes: int) -> bool:
         """Reserve bytes like `reserve_temporary`, but evict prefixes if needed, other models' last."""
         return self._evicting(nbytes, lambda: self.reserve_temporary(nbytes))
-
-    @property
-    def temporary_bytes(self) -> int:
-        """Bytes reserved for copies until the next `record_usage`."""
-        return self._temporary_bytes
 
     def reserve(self, sequence: Sequence, tokens: int, chunk_tokens: int) -> bool:
         """Reserve memory for a prompt's cache and features, with evictions if needed; return whether it fits.
@@ -172,12 +164,9 @@ class KvMemory:
         self._cached.evict_features(self.share.cached)
         self._cached.evict_prefixes_to(0)
 
-    def close(self) -> None:
-        self.share.close()
-
     @property
     def _running_bytes(self) -> int:
-        return self._batch_bytes + self._reserved_bytes + self._temporary_bytes
+        return self._batch_bytes + self._reserved_bytes + self.temporary_bytes
 
     def _charge(self, running: int, *, new: bool = False) -> bool:
         """Charge running caches, reclaiming optional work's bytes if needed; return whether they fit."""

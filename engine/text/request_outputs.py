@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Literal
 
 from greenroom.engine.resources.device_errors import check_device, raise_unless_own, synchronize_streams
@@ -97,18 +98,9 @@ class RequestOutputs:
             log.error("model broken", request_id=sequence.request_id, tokens=sequence.generated)
             return
         self.emit_prompt(sequence)
-        try:
-            events = sequence.append_token(token)
-        except ProblemError as error:
-            self.fail(sequence, error.problem)
-            return
-        except Exception as error:
-            raise_unless_own(error)
-            log.exception("request failed", request_id=sequence.request_id)
-            self.fail(sequence, _processing_failed())
+        if not self._emit_result(sequence, partial(sequence.append_token, token)):
             return
         self.intervals.add(sequence)
-        self.emit(sequence, events)
         if sequence.finished:
             batch.remove(sequence)
             self._on_finished(sequence)
@@ -121,8 +113,8 @@ class RequestOutputs:
 
     def finish_at_length(self, sequence: Sequence) -> None:
         """Finish a sequence for `length`: it needs more memory than it can ever get."""
-        self.emit(sequence, sequence.finish("length"))
-        self._on_finished(sequence)
+        if self._emit_result(sequence, partial(sequence.finish, "length")):
+            self._on_finished(sequence)
 
     def cancel(self, request_id: str) -> None:
         """Cancel an unfinished request and emit its usage so far."""
@@ -148,7 +140,23 @@ class RequestOutputs:
             for choice in self._remove(first):
                 choice.finished = True
                 usage = choice.usage() if usage is None else usage.plus(choice.usage())
-            self.emit(sequence, [Failed(problem, usage, sequence.timing())])
+            self.emit(sequence, [Failed(problem, usage, sequence.metrics.timing())])
+
+    def _emit_result(self, sequence: Sequence, process: Callable[[], Iterable[InferenceEvent]]) -> bool:
+        """Emit the events of a parser or template; if it fails, fail the request and return False."""
+        try:
+            events = process()
+        except ProblemError as error:
+            self.fail(sequence, error.problem)
+            return False
+        except Exception as error:
+            raise_unless_own(error)
+            log.exception("request failed", request_id=sequence.request_id)
+            detail = "The answer could not be processed; see the server's log."
+            self.fail(sequence, Problem(500, "internal_error", detail))
+            return False
+        self.emit(sequence, events)
+        return True
 
     def _on_finished(self, sequence: Sequence) -> None:
         self._has_ended = True
@@ -184,7 +192,3 @@ def _row(sequence: Sequence) -> RowStatistics:
         sequence.generated,
         explain_sequence(sequence) if has_explanation else None,
     )
-
-
-def _processing_failed() -> Problem:
-    return Problem(500, "internal_error", "The answer could not be processed; see the server's log.")

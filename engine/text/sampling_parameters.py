@@ -146,13 +146,15 @@ class LogitsProcessors:
             changes = dict(row.logit_bias)
             if positions[index] < row.min_tokens:
                 changes |= dict.fromkeys(row.end_tokens, -float("inf"))
-            inside = [(token, amount) for token, amount in changes.items() if token < self._vocabulary]
-            places += [(index, token) for token, _ in inside]
-            amounts += [amount for _, amount in inside]
+            changes = {token: amount for token, amount in changes.items() if token < self._vocabulary}
+            places += [(index, token) for token in changes]
+            amounts += changes.values()
         self._add(places, amounts)
         for index, history in self._histories.items():
             if self._rows[index].repetition_penalty != 1:
-                self._weaken([(index, token) for token in set(history.prompt)])
+                # Image tokens can lie beyond the logits.
+                inside = (token for token in set(history.prompt) if token < self._vocabulary)
+                self._weaken([(index, token) for token in inside])
 
     def _count_new_tokens(self) -> None:
         """Add penalties for the tokens read since the last step."""

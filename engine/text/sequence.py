@@ -166,9 +166,8 @@ class Sequence:
         checkpoints: Ends of turns in the prompt, in tokens.
         prefill_tokens: Tokens to compute before it decodes: the prompt, plus the answer so far after
             preemption.
-        on_remove: Callback for its removal from a batch, with the sequence, the cache and its row in it
-            (None: the cache is its own).
-        on_progress: Callback with the same arguments, called now and then during generation.
+        on_remove: Callback for its removal from a batch.
+        on_progress: The same, called now and then during generation.
         difference: Difference of its prompt from the client's nearest earlier one; None if there is none.
         inserted: Number of its tokens inserted into the prefix cache so far.
         parallel_samples: Other choices of the request, which start when this one's prompt is computed.
@@ -203,8 +202,8 @@ class Sequence:
     prefill_tokens: GenericSequence[int] = attrs.field(
         default=attrs.Factory(lambda self: self.prompt, takes_self=True)
     )
-    on_remove: Callable[[Sequence, list[Any], int | None], None] | None = None
-    on_progress: Callable[[Sequence, list[Any], int | None], None] | None = None
+    on_remove: CacheTaker | None = None
+    on_progress: CacheTaker | None = None
     is_explained: bool = False
     difference: PromptDifference | None = None
     inserted: int = 0
@@ -290,12 +289,12 @@ class Sequence:
         return self.text.append_appendix(self._finish(reason), self.index)
 
     def _finish(self, reason: FinishReason, *, ended_by_model: bool = False) -> list[InferenceEvent]:
-        self.finished = True
         events: list[InferenceEvent] = []
         if reason != "cancelled" and not self.prompt_only:
             events, reason = self.text.end(reason, ended_by_model=ended_by_model)
+        self.finished = True
         stopped, raw = self.text.processor.stopped, self.text.raw
-        figures = self.usage(), self.timing()
+        figures = self.usage(), self.metrics.timing()
         events.append(Finished(reason, *figures, stopped, self.index, raw=raw, tokens=tuple(self.answer)))
         return events
 
@@ -312,17 +311,19 @@ class Sequence:
             self.features.image_tokens if self.features is not None else 0,
         )
 
-    def timing(self) -> Timing:
-        """Return the seconds spent so far in the queue, in prefill and in decoding."""
-        return self.metrics.timing()
+
+CacheTaker = Callable[[Sequence, list[Any], int | None, int], None]
+"""Function that is offered a sequence, the cache, its row there (None: the cache is its own), and the number
+of its tokens in the row that have been read, the prompt's included.
+"""
 
 
 def new_sequence(
     request: InferenceRequest,
     prepared: PreparedPrompt,
     output_processor: OutputProcessor,
-    on_remove: Callable[[Sequence, list[Any], int | None], None],
-    on_progress: Callable[[Sequence, list[Any], int | None], None],
+    on_remove: CacheTaker,
+    on_progress: CacheTaker,
     features: PromptFeatures | None = None,
     adapters: LoadedAdapters | None = None,
 ) -> Sequence:

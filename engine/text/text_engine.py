@@ -18,7 +18,7 @@ from greenroom.engine.loading.load_model import load_model, load_text_lazily
 from greenroom.engine.loading.openblas import least_chunk
 from greenroom.engine.lora.loaded_adapters import LoadedAdapters
 from greenroom.engine.resources.device_errors import synchronize_streams
-from greenroom.engine.resources.memory_account import Share
+from greenroom.engine.resources.memory_account import Share, share_statistics
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.explanation import PromptHistory
 from greenroom.engine.text.kv_memory import KvMemory
@@ -137,7 +137,7 @@ class TextEngine:
             decoding=sum(batch.active for batch in self._batches),
             batches=tuple(self._batches.shapes),
             steps=self._steps,
-            memory=self._memory.statistics(),
+            memory=share_statistics(self._memory.share),
             admission=self.admission.statistics(),
             prefix_cache=None if (cache := self.prefix_cache) is None else cache.statistics(),
             speculation=self._batches.speculation_statistics(),
@@ -247,13 +247,15 @@ class TextEngine:
             if self.prefix_cache is not None:
                 self.prefix_cache.close(self._close_timeout)
         finally:
-            self._memory.close()
+            self._memory.share.close()
         synchronize_streams()
         mx.clear_cache()
 
     def _admit_waiting(self) -> None:
         """Admit waiting sequences to prefill as memory allows; finish or fail those that can never fit."""
         for sequence in self.admission.admit_waiting():
+            if sequence.finished:  # with an earlier choice of its request, which failed
+                continue
             if self._outputs.has_begun(sequence):
                 for choice in (sequence, *parallel_samples_of(sequence)):
                     self._outputs.finish_at_length(choice)

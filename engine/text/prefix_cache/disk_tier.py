@@ -11,8 +11,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import attrs
-
 from greenroom.engine.kv_cache import caches
 from greenroom.engine.loading.devices import weight_type
 from greenroom.engine.loading.read_weights import is_packed
@@ -36,26 +34,6 @@ _IDLE_TIMEOUT = 0.01  # Seconds that a step waits for the disk if there is nothi
 _SCAN_TIMEOUT = 5.0  # Seconds that the first prompt waits for the scan of the folder
 
 
-@attrs.frozen
-class DiskStatistics:
-    """Statistics of one model's disk tier since it was opened; `nbytes` covers all models' files.
-
-    Args:
-        nbytes: Size of all models' files in bytes, as last counted.
-        skipped: Number of prefixes not written because the disk was too slow, too full or failing.
-        hits: Number of prompts with a longer prefix on disk than in memory.
-    """
-
-    nbytes: int
-    files: int
-    written: int
-    skipped: int
-    hits: int
-    misses: int
-    evictions: int
-    removed: int
-
-
 class DiskTier:
     """Files of one model; used on the model's thread, with one thread for reads and one for writes.
 
@@ -68,30 +46,17 @@ class DiskTier:
     is_on_disk = True
 
     def __init__(self, root: Path, fingerprint: str, limit: int, floor: int = 0) -> None:
-        self.hits = self.misses = 0
-        self._folder = DiskFolder(root, fingerprint, limit, floor)
+        self.hits = 0
+        self.folder = DiskFolder(root, fingerprint, limit, floor)
         self._index = DiskIndex()
         self._reader, self._writer = DiskThread("prefix-reader"), DiskThread("prefix-writer")
-        self._offload = Offload(self._folder, self._index, self._writer)
+        self.offload = Offload(self.folder, self._index, self._writer)
         self._stuck: Future[HostTensors | None] | None = None
         self._scan: Future[None] | None = self._writer.submit(self._read_folder)
 
     @property
     def pending(self) -> bool:
-        return self._offload.pending
-
-    def statistics(self) -> DiskStatistics:
-        folder, offload = self._folder, self._offload
-        return DiskStatistics(
-            folder.nbytes,
-            len(self._index),
-            offload.written,
-            offload.skipped,
-            self.hits,
-            self.misses,
-            folder.evictions,
-            folder.removed,
-        )
+        return self.offload.pending
 
     def match(self, tokens: bytes, origin: bytes = b"") -> DiskMatch:
         """Return the longest prefix of a prompt (packed token ids) that is on disk.
@@ -122,23 +87,23 @@ class DiskTier:
     def record_use(self, match: DiskMatch) -> None:
         """Record the use of files, so that they are not evicted soon."""
         self.hits += 1
-        self._writer.submit(partial(self._folder.touch, match.names()))
+        self._writer.submit(partial(self.folder.touch, match.names()))
         log.debug("prefix read", actor="model", tokens=match.length, files=len(match.blocks))
 
     def insert(self, tree: PrefixTree, tokens: bytes, stateful: bool) -> None:
         """Queue a prefix in memory to be written; see `Offload.add`."""
-        self._offload.add(tree, tokens, stateful)
+        self.offload.add(tree, tokens, stateful)
 
     def advance(self, *, idle: bool) -> None:
         """Start pending writes, as far as the disk keeps up. Raises RuntimeError: the device has failed, so
         that the data may be wrong.
         """
-        if self._offload.pending:
-            self._offload.advance(_IDLE_TIMEOUT if idle else 0.0, idle=idle)
+        if self.offload.pending:
+            self.offload.advance(_IDLE_TIMEOUT if idle else 0.0, idle=idle)
 
     def drop(self) -> None:
         """Stop writing and remove doubtful files after a device failure."""
-        self._offload.drop()
+        self.offload.drop()
 
     def close(self, memory: MemoryTier, seconds: float) -> None:
         """Write the remaining prefixes. `seconds`: timeout in seconds. Raises RuntimeError: the device has
@@ -147,7 +112,7 @@ class DiskTier:
         self._reader.close(0.0)
         try:
             synchronize_streams()
-            self._offload.finish(seconds / 2)
+            self.offload.finish(seconds / 2)
         except RuntimeError:
             self.drop()
             raise
@@ -157,16 +122,16 @@ class DiskTier:
 
     def _read_folder(self) -> None:
         try:
-            for block in self._folder.scan():
+            for block in self.folder.scan():
                 self._index.insert(block)
-            log.info("prefixes found", actor="model", files=len(self._index), bytes=self._folder.nbytes)
+            log.info("prefixes found", actor="model", files=len(self._index), bytes=self.folder.nbytes)
         except OSError as error:
-            self._offload.disable()
+            self.offload.disable()
             log.error("prefix folder cannot be used", actor="model", reason=str(error))
 
     def _read(self, block: CacheBlock) -> HostTensors | None:
         try:
-            return self._folder.read(block.name)
+            return self.folder.read(block.name)
         except (BadFileError, OSError):
             self._index.remove(block.name)
             return None

@@ -45,7 +45,7 @@ class HostTier:
     is_on_disk = False
 
     def __init__(self, held: HeldMemory, owner: str, stamp: str, limit: int) -> None:
-        self.hits = self.misses = 0
+        self.hits = 0
         self._held = held
         self._owner = owner
         self._stamp = stamp
@@ -154,13 +154,11 @@ class StoredTier(Protocol):
 
     Attributes:
         hits: Number of prompts with a longer prefix here than in memory.
-        misses: Number of prompts without.
         is_on_disk: True if prefixes are read from files.
     """
 
     is_on_disk: bool
     hits: int
-    misses: int
 
     @property
     def pending(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
@@ -138,24 +139,21 @@ class MemoryTier:
         self._unmeasured.clear()
 
     def evict_to(self, budget: int, buffers: int | None = None) -> None:
-        newcomers: set[int] | None = None
-        trees = self._trees.values()
+        order: EvictionOrder | None = None
         while self.nbytes > budget or (buffers is not None and self.buffers > buffers):
-            if newcomers is None:
-                leaves = (node for tree in trees for node in tree if not node.children)
-                newcomers = self._retention.newcomers(leaves, self.budget)
-            pinned = set[Node]().union(*self._pinned)
-            candidates = _evictable(trees, pinned, self._retention, newcomers)
-            if not candidates:
+            if order is None:
+                pinned = set[Node]().union(*self._pinned)
+                order = EvictionOrder(self._trees.values(), pinned, self._retention, self.budget)
+            if (least := order.pop()) is None:
                 break
-            *_, node, tree = min(candidates)
+            node, tree = least
             self.nbytes -= node.states_bytes
             self.buffers -= kv_tensors.buffers_of(node.states or ())
             node.states, node.states_bytes = None, 0
             if not node.children:
                 self.nbytes -= node.kv_bytes
                 self.buffers -= kv_tensors.buffers_of(node.kv)
-                tree.remove(node)
+                order.push(tree.remove(node))
                 if not tree.root.children:
                     del self._trees[tree.key]
             self.evictions += 1
@@ -227,22 +225,45 @@ def _end_of_node(start: int, end: int, copy_kv: Callable[[int, int], kv_tensors.
     return end if end - start < 2 * tokens else start + tokens
 
 
-def _evictable(
-    trees: Iterable[PrefixTree], pinned: set[Node], retention: RetentionPolicy, newcomers: set[int]
-) -> list[tuple[bool, int, int, Node, PrefixTree]]:
-    """Return all evictable nodes: leaves, and those whose states can go; the smallest goes first."""
-    return [
-        (
-            id(node) in newcomers,
-            retention.value(node, node.states_used_at if node.children else node.used_at),
-            id(node),
-            node,
-            tree,
-        )
-        for tree in trees
-        for node in tree
-        if node not in pinned and (not node.children or (node.states is not None and len(node.children) == 1))
-    ]
+class EvictionOrder:
+    """Order of the nodes that can be evicted: leaves, and those whose states can go.
+
+    Args:
+        budget: Maximum bytes of the whole cache.
+    """
+
+    def __init__(
+        self, trees: Iterable[PrefixTree], pinned: set[Node], retention: RetentionPolicy, budget: int
+    ) -> None:
+        self._pinned, self._retention = pinned, retention
+        self._known = {id(node): (node, tree) for tree in trees for node in tree}
+        nodes = [node for node, _ in self._known.values()]
+        self._newcomers = retention.newcomers((node for node in nodes if not node.children), budget)
+        self._heap = [rank for node in nodes if (rank := self._rank(node)) is not None]
+        heapq.heapify(self._heap)
+
+    def push(self, node: Node) -> None:
+        """Add a node that may be evictable now, because a child is gone."""
+        if node.parent is not None and (rank := self._rank(node)) is not None:
+            heapq.heappush(self._heap, rank)
+
+    def pop(self) -> tuple[Node, PrefixTree] | None:
+        """Remove and return the node to evict next; None if there is none."""
+        while self._heap:
+            *_, name = rank = heapq.heappop(self._heap)
+            node, tree = self._known[name]
+            if rank == self._rank(node) and _is_in_tree(node):  # it has not changed since
+                return node, tree
+        return None
+
+    def _rank(self, node: Node) -> tuple[bool, int, int] | None:
+        used_at = node.used_at
+        if node.children:
+            if node.states is None or len(node.children) > 1:
+                return None
+            used_at = node.states_used_at
+        value = self._retention.value(node, used_at)
+        return None if node in self._pinned else (id(node) in self._newcomers, value, id(node))
 
 
 def _mark_continued(node: Node | None) -> None:
@@ -421,10 +442,12 @@ class PrefixTree:
         front.children[node.tokens[:_WIDTH]] = node
         return front
 
-    def remove(self, node: Node) -> None:
+    def remove(self, node: Node) -> Node:
+        """Remove a leaf; return its parent."""
         assert node.parent is not None
         assert not node.children
         del node.parent.children[node.tokens[:_WIDTH]]
+        return node.parent
 
     def __iter__(self) -> Iterator[Node]:
         waiting = list(self.root.children.values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
@@ -101,14 +102,15 @@ class Offload:
         """Start the next writes if earlier ones are done.
 
         Args:
-            timeout: Seconds to wait for each write.
+            timeout: Seconds to wait for writes.
             idle: Whether nothing else is computed, so that the device can be synchronized.
 
         Raises:
             RuntimeError: The device has failed, so that the data may be wrong.
         """
         self._step += 1
-        while self._wait(timeout):
+        end = time.monotonic() + timeout
+        while self._wait(max(0.0, end - time.monotonic())):
             file = next(self._files, None)
             if file is not None:
                 block, pieces, path = file
@@ -120,7 +122,7 @@ class Offload:
                 return
 
     def finish(self, seconds: float) -> None:
-        """Write everything that is left, with a timeout in seconds per file."""
+        """Write what is left, as far as the disk manages in this many seconds."""
         self._step += _EVALUATED_AFTER
         self.advance(seconds, idle=True)
 
@@ -319,11 +321,13 @@ class DiskIndex:
                 running.update(rest[:count])
                 at += count
                 blocks.append(block)
-            lengths = (length for length, files in self._lengths.items() if files and length * 4 <= at)
-            for length in sorted(lengths, reverse=True):
-                if states := self._states.get(token_hash(tokens[: length * 4], origin)):
-                    return DiskMatch(tuple(blocks), at // 4, states)
-            return DiskMatch(tuple(blocks), at // 4)
+            running, hashed, states = hashlib.blake2b(digest_size=16, key=origin), 0, None
+            for end in sorted(4 * length for length, files in self._lengths.items() if files):
+                if end > at:
+                    break
+                running.update(tokens[hashed:end])
+                hashed, states = end, self._states.get(running.copy().digest(), states)
+            return DiskMatch(tuple(blocks), at // 4, states)
 
 
 Result = TypeVar("Result")

@@ -153,12 +153,9 @@ class PrefixCache:
         stateful = kv_tensors.is_stateful(cache)
         usable = self.memory.match(key, packed).usable(stateful).length
         tier, match = self.stored, self._match_stored(key, packed, usable)
-        if tier is not None and match is not None:
-            if match.usable(stateful) - usable >= MIN_TOKENS:
-                prefix = packed[: match.usable(stateful) * 4]
-                yield from insert_stored(tier, self.memory, self.memory.tree(key), prefix, match, stateful)
-            else:
-                tier.misses += 1
+        if tier is not None and match is not None and match.usable(stateful) - usable >= MIN_TOKENS:
+            prefix = packed[: match.usable(stateful) * 4]
+            yield from insert_stored(tier, self.memory, self.memory.tree(key), prefix, match, stateful)
         found = self.memory.match(key, packed).usable(stateful)
         if not found.length:
             self._misses += 1
@@ -289,19 +286,19 @@ class PrefixCacheClient:
             tokens = prefill_keys(sequence)[:length]
             self._insert(sequence, tokens, cache, None, min_tokens, unfinished=True)
 
-    def insert_part_of_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
+    def insert_part_of_answer(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
         """Insert the prompt and the answer so far, if there would be much to copy at the end."""
-        length = len(sequence.prompt) + sequence.generated
         added = length - sequence.inserted
         if self._cache is None or sequence.key is None or added < _MIN_TOKENS:
             return
         if added * kv_tensors.bytes_per_token(cache) >= PART_BYTES:
             sequence.inserted = length
-            self._insert(sequence, keys_so_far(sequence), cache, row, _MIN_TOKENS, unfinished=True)
+            tokens = keys_so_far(sequence)[:length]
+            self._insert(sequence, tokens, cache, row, _MIN_TOKENS, unfinished=True)
 
-    def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None) -> None:
+    def insert_answer(self, sequence: Sequence, cache: Cache, row: int | None, length: int) -> None:
         """Insert the prompt and the answer read so far when its sequence is removed."""
-        self._insert(sequence, keys_so_far(sequence), cache, row, _MIN_TOKENS)
+        self._insert(sequence, keys_so_far(sequence)[:length], cache, row, _MIN_TOKENS)
 
     def _insert(
         self,

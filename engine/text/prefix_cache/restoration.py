@@ -48,11 +48,6 @@ class Restoration:
         self._steps = steps
         self._next: int | Future[Any] = 0
 
-    @property
-    def length(self) -> int:
-        """Number of tokens in the cache once it is filled."""
-        return self.restored.tokens
-
     def is_waiting(self, seconds: float = 0.0) -> bool:
         """Return whether it waits for the disk. `seconds`: maximum seconds to wait for the read before
         returning.

@@ -70,7 +70,16 @@ class Admission:
         self._waiting.add(QueueEntry(sequence, client, conversation, tokens, choices))
 
     def prompt_too_long(self, sequence: Sequence) -> Problem:
-        return _prompt_too_long(sequence, self._memory.share.capacity() or 0)
+        images = sequence.features is not None and sequence.features.image_tokens > 0
+        what = ", which with its images is more than fits" if images else ", more than fit"
+        advice = "show fewer or smaller images, or " if images else ""
+        capacity = self._memory.share.capacity() or 0
+        detail = (
+            f"The prompt has {len(sequence.prompt)} tokens{what} into the memory for running "
+            f"requests ({capacity >> 20} MB; kv_cache_bytes, memory_bytes). "
+            f"Please {advice}reduce the length of the messages."
+        )
+        return Problem(400, "context_length_exceeded", detail, "messages")
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a finished or cancelled sequence and release its memory."""
@@ -90,7 +99,7 @@ class Admission:
         wanted_rows = rows + sum(entry.choices for entry in self._waiting)
         fits = not self._lacking(reserved + sum(map(self._bytes_of, self._waiting)))
         scarce = wanted_rows > self._max_rows or not fits
-        while entry := self._waiting.peek(held_rows(self._admitted.values()) if scarce else None, passed):
+        while entry := self._waiting.peek(self._held_rows() if scarce else None, passed):
             if scarce:
                 if self._make_way(entry, reserved, rows):
                     reserved, rows = self._held()
@@ -140,6 +149,9 @@ class Admission:
         """Return the reserved bytes and the rows of all admitted entries."""
         admitted = self._admitted.values()
         return sum(map(self._bytes_of, admitted)), sum(entry.choices for entry in admitted)
+
+    def _held_rows(self) -> Holdings:
+        return Holdings((entry.client, entry.choices) for entry in self._admitted.values())
 
     def _lacking(self, nbytes: int) -> int:
         """Return the bytes missing for running caches of `nbytes`, plus a copy of their largest layer."""
@@ -216,18 +228,6 @@ class Admission:
                 sample.on_its_own = True
                 sample.metrics.started_at = sequence.metrics.started_at
                 self.preemption.enqueue(own_entry, counted=together)
-
-
-def _prompt_too_long(sequence: Sequence, capacity: int) -> Problem:
-    images = sequence.features is not None and sequence.features.image_tokens > 0
-    what = ", which with its images is more than fits" if images else ", more than fit"
-    advice = "show fewer or smaller images, or " if images else ""
-    detail = (
-        f"The prompt has {len(sequence.prompt)} tokens{what} into the memory for running "
-        f"requests ({capacity >> 20} MB; kv_cache_bytes, memory_bytes). "
-        f"Please {advice}reduce the length of the messages."
-    )
-    return Problem(400, "context_length_exceeded", detail, "messages")
 
 
 def _fits_alone(sequence: Sequence, memory: KvMemory) -> bool:
@@ -334,11 +334,6 @@ class Preemption:
         log.info("answer cut", request_id=sequence.request_id, tokens=sequence.sampled, reason="memory")
         sequence.max_tokens = sequence.sampled
         return [sequence] if sequence.sampled == sequence.generated else []
-
-
-def held_rows(admitted: Iterable[QueueEntry]) -> Holdings:
-    """Count the rows that each client's admitted sequences use."""
-    return Holdings((entry.client, entry.choices) for entry in admitted)
 
 
 def first_to_preempt(

@@ -20,9 +20,11 @@ _FIRST_CHUNK = 16
 _FIRST_CHUNK_IDLE = 256  # Tokens of a first chunk while costs are unknown
 _KNOWN_AFTER = 8  # Number of timed chunks after which a larger first chunk is safe
 _GROWTH = 2
-_SIMILAR = 2
-_SKIP_EVERY = 64
-_SKIPS = 2
+_SIMILAR = 2  # Multiple of the longest prompt of a batching window up to which others may join it
+_SKIP_EVERY, _SKIPS = 64, 2
+"""Steps with prefill beside running batches, and the last ones of them that go without it, to time the decode
+step by itself: chunk times alone cannot tell a slower machine from a more expensive prompt.
+"""
 _SLOW_PASS_MS = 30.0
 """Milliseconds of a pass over the weights from which idle chunks grow with it, so that they stay few.
 
@@ -72,23 +74,6 @@ class PrefillPolicy:
         factor = min(max(1.0, waiting), self.max_waiting_factor)
         stall = self.max_stall * max(decode_ms, self.step_ms) * factor
         return max(stall, self.batching_window_ms) if window else stall
-
-    def is_similar(self, remaining: int, longest: int) -> bool:
-        """Return whether a prompt with `remaining` tokens left is short enough to join a batching window.
-        `longest`: tokens of the longest prompt that opened the window.
-        """
-        return remaining <= _SIMILAR * longest
-
-    def skips_prefill(self, mixed_steps: int) -> bool:
-        """Return whether the next step runs without prefill, to measure the decode step by itself.
-
-        The machine may have become slower or faster since the prompt began; chunk times alone cannot tell
-        that from a more expensive prompt.
-
-        Args:
-            mixed_steps: Steps since prefill began beside running batches.
-        """
-        return mixed_steps % _SKIP_EVERY >= _SKIP_EVERY - _SKIPS
 
     def chunk_tokens(self, costs: StepCosts, budget: float, context: int, last: int, *, idle: bool) -> int:
         """Return the number of tokens of one prompt that fit into the budget.
@@ -162,7 +147,7 @@ class PrefillPacing:
         if (mixed_steps == 0) != (self._mixed_steps == 0):
             self._last_chunk = 0
         self._mixed_steps = mixed_steps
-        if self._policy.skips_prefill(mixed_steps):
+        if mixed_steps % _SKIP_EVERY >= _SKIP_EVERY - _SKIPS:
             return None
         if following is not None and following.sequence.features is not None:
             waiting = 1  # Images take as long as many prompts, so streams yield no further for others.
@@ -205,7 +190,7 @@ class BatchingWindow:
             self.add(request, now)
 
     def add(self, request: PrefillRequest, now: float) -> None:
-        if now < self._closes_at and self._policy.is_similar(request.remaining, self._longest):
+        if now < self._closes_at and request.remaining <= _SIMILAR * self._longest:
             self._sequences.add(request.sequence)
 
     def covers(self, request: PrefillRequest) -> bool:

@@ -17,12 +17,20 @@ from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.resources.memory_account import MemoryAccount
 from greenroom.engine.text.drafters import PromptLookup
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.speculation import Speculation
 from greenroom.schemas.events.events import Failed, Finished
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat, LarkFormat, RegexFormat
 from greenroom.tests.support.engines.schedules import soak_only
-from greenroom.tests.support.engines.text_engines import GREEDY, Driver, expected, loaded, text_of
+from greenroom.tests.support.engines.text_engines import (
+    GREEDY,
+    Driver,
+    check_cached,
+    expected,
+    loaded,
+    text_of,
+)
 from greenroom.tests.support.grammars.json_schemas import PERSON_WITH_TAGS
 from greenroom.tests.support.servers.bounded_waits import PATIENCE
 
@@ -178,6 +186,30 @@ def test_a_cancelled_sequence_leaves_while_its_mask_is_computed(tiny_model: Tiny
     assert driver.tokens[0] == expected(folder, PROMPT, 40)
     assert driver.events[free][-1].reason == "length"  # type: ignore[union-attr]
     assert not driver.engine.has_work
+
+
+def test_what_is_cached_of_an_answer_with_slow_masks_is_what_its_row_held(
+    tiny_model: TinyModel, gate: Gate
+) -> None:
+    """While its mask is computed, a row holds a token that is not read; after another's turn it lacks one."""
+    folder = tiny_model("qwen3")
+    driver = Driver(folder, prefix_cache=PrefixCache(1 << 26))
+    for length in (20, 21):
+        driver.submit(PROMPT, 60, matcher=held(folder, RegexFormat(f"[a-z ]{{{length}}}")))
+    driver.run()
+    for tokens in driver.tokens:
+        check_cached(folder, driver.engine.prefix_cache, (*PROMPT, *tokens))
+    matcher = held(folder)
+    ids = [driver.submit((*OTHER, *PROMPT), 90, matcher=Matcher(matcher.constraint)) for _ in range(2)]
+    while len(driver.tokens[3]) < 5:
+        driver.step()
+    gate.close()
+    for _ in range(3):
+        driver.step()
+    driver.engine.cancel(ids[0])
+    gate.open()
+    driver.run()
+    check_cached(folder, driver.engine.prefix_cache, (*OTHER, *PROMPT, *driver.tokens[3]))
 
 
 @pytest.mark.deep

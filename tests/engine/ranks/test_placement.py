@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -77,6 +78,21 @@ def test_ranks_that_share_heads_have_a_share_of_each_layer(tiny_model: Callable[
     assert second.size.cache == sum(layer.cache for layer in parts.layers) // 2
     with pytest.raises(ProblemError, match="bytes for its heads of layers 0 to 1 and may have 10"):
         plan_placement(folder, detect(folder), settings, [A, B], {"a": 10, "b": 10}, "x")
+
+
+@pytest.mark.parametrize(("architecture", "shares"), [("deepseek_v3", 1), ("deepseek_v2", 2)])
+def test_a_latent_is_cached_whole_by_each_rank_that_shares_heads(
+    tiny_model: Callable[..., Path], tmp_path: Path, architecture: str, shares: int
+) -> None:
+    """mlx-lm's DeepSeek V2 computes keys and values of each head from the latent before it caches them."""
+    settings = attrs.evolve(SETTINGS, parallelism="tensor")
+    folder = Path(shutil.copytree(tiny_model("deepseek"), tmp_path / architecture))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": architecture}))
+    record = detect(folder)
+    whole = sum(layer.cache for layer in part_sizes(folder, record, SETTINGS).layers)
+    for stage in plan_placement(folder, record, settings, [A, B], {"a": 10**9, "b": 10**9}, "x"):
+        assert stage.size.cache == whole // shares
 
 
 def test_too_little_memory_is_told_with_numbers(tiny_model: Callable[..., Path]) -> None:

@@ -11,6 +11,7 @@ import mlx.core as mx
 import msgspec
 import pytest
 
+from greenroom.engine.kv_cache.caches import Batching, restrict
 from greenroom.engine.loading.batching import decide_batching
 from greenroom.engine.loading.load_model import load_text_lazily
 from greenroom.engine.loading.read_weights import read_weights, weight_bytes
@@ -123,6 +124,17 @@ def test_parts_compute_the_tokens_of_the_whole(
     assert max(sizes) < 0.7 * weight_bytes(loaded(folder)[0])
     with pytest.raises(DeviceError, match="the pass of rank 0 failed"):  # which has no caches of its own
         model(mx.array([[1]]), cache=model.make_cache()[:1])
+
+
+def test_choices_whose_caches_share_no_batch_are_copied_in_all_parts(tiny_model: Callable[..., Path]) -> None:
+    folder = tiny_model("qwen3")
+    model, _ = parts_of(folder, 2)
+    restrict(model, Batching(prefill=False, decode=False))
+    whole, divided = Driver(folder), Driver(folder, model=model)
+    for driver in (whole, divided):
+        driver.submit(range(20, 60), 12, GenerationParameters(temperature=1.0, seed=5, n=3))
+        driver.run()
+    assert divided.tokens == whole.tokens
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,13 @@ from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
+import attrs
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from greenroom.engine.text.sampler import Sampler
+from greenroom.engine.text.sampling_parameters import SamplingParameters
 from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.tokenizer.detokenizer import TokenNames, byte_alphabet
 from greenroom.schemas.events.events import Finished, TextDelta
@@ -166,6 +169,19 @@ def test_penalties_and_biases_are_what_their_definitions_say(
             expected = adjusted(logits[len(prompt) - 1 + at], parameters, prompt, tokens[:at])
             assert expected[token] > expected.max() - 1e-4
     assert driver.tokens[1] != driver.tokens[2]
+
+
+@attrs.frozen
+class History:
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...] = ()
+
+
+def test_a_token_of_the_prompt_beyond_the_logits_weakens_nothing() -> None:
+    """Such as that of an image, whose row of numbers ends where the next one's begins."""
+    rows = [SamplingParameters(repetition_penalty=2.0)] * 2
+    sampler = Sampler(rows, [0, 0], [History((3, 2)), History(())])
+    assert sampler(mx.array([[1.0, 2.0, 3.0], [3.0, 2.9, 0.0]])).tolist() == [1, 0]
 
 
 def test_no_end_before_min_tokens_and_none_at_all_if_it_is_ignored(tiny_model: TinyModel) -> None:

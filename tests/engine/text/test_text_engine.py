@@ -12,6 +12,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.loading.load_model import load_model
+from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.text.sequence_outputs import Processor
 from greenroom.engine.text.text_engine import TextEngine
@@ -27,6 +28,7 @@ from greenroom.tests.support.engines.text_engines import (
     GREEDY,
     Driver,
     RecordingOutputProcessor,
+    check_cached,
     expected,
     finished,
     loaded,
@@ -130,10 +132,10 @@ def test_an_empty_prompt_is_refused(tiny_model: TinyModel) -> None:
 
 
 class BreakingProcessor:
-    """A stream processor that raises at its sixth token."""
+    """A stream processor that raises after some tokens, or at its end."""
 
-    def __init__(self, processor: Processor) -> None:
-        self._processor, self._left = processor, 5
+    def __init__(self, processor: Processor, left: int) -> None:
+        self._processor, self._left = processor, left
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._processor, name)
@@ -144,15 +146,20 @@ class BreakingProcessor:
             raise RuntimeError("out of order")
         return self._processor.feed(text, tokens, *control)
 
+    def finish(self, *, ended_by_model: bool = True) -> GenericSequence[InferenceEvent]:
+        raise RuntimeError("out of order")
+
 
 class BreakingOutputProcessor(RecordingOutputProcessor):
-    """An adapter whose stream processor fails for the first answer."""
+    """An adapter whose stream processor fails for the first answer, after `left` tokens."""
+
+    left = 5
 
     def new_stream_processor(
         self, prepared: PreparedPrompt, new_call_id: Callable[[], str], index: int = 0
     ) -> Processor:
         processor = super().new_stream_processor(prepared, new_call_id, index)
-        return processor if len(self.tokens) > 1 else cast(Processor, BreakingProcessor(processor))
+        return processor if len(self.tokens) > 1 else cast(Processor, BreakingProcessor(processor, self.left))
 
 
 def test_what_breaks_in_one_requests_text_costs_that_request_only(tiny_model: TinyModel) -> None:
@@ -173,6 +180,35 @@ def test_what_breaks_in_one_requests_text_costs_that_request_only(tiny_model: Ti
     assert last.timing.decode > 0
     assert driver.tokens[1] == expected(folder, OTHER, 30)
     assert driver.engine.statistics().requests == 0
+
+
+def test_a_choice_that_fails_takes_the_others_along_and_leaves_no_wrong_prefix(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    driver.output_processor = BreakingOutputProcessor(loaded(folder)[1])
+    driver.output_processor.left = 40
+    driver.engine = TextEngine(loaded(folder)[0], driver.output_processor, prefix_cache=PrefixCache(1 << 26))
+    driver.submit(PROMPT, 60, GenerationParameters(seed=1, n=2))
+    driver.run()
+    assert [len(tokens) for tokens in driver.tokens] == [41, 40]
+    check_cached(folder, driver.engine.prefix_cache, (*PROMPT, *driver.tokens[0]))
+    driver.submit((*PROMPT, *driver.tokens[1]), 30)
+    driver.run()
+    assert driver.tokens[2] == expected(folder, (*PROMPT, *driver.tokens[1]), 30)
+
+
+def test_an_answer_whose_end_fails_frees_its_row(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    driver.output_processor = BreakingOutputProcessor(loaded(folder)[1])
+    driver.engine = TextEngine(loaded(folder)[0], driver.output_processor, max_rows=1)
+    driver.submit(PROMPT, 3)
+    driver.submit(OTHER, 8)
+    for _ in range(30):
+        driver.step()
+    assert isinstance(driver.events["0"][-1], Failed)
+    assert driver.tokens == [expected(folder, PROMPT, 3), expected(folder, OTHER, 8)]
+    assert not driver.engine.has_work
 
 
 class FaultyModel:

@@ -21,7 +21,10 @@ from greenroom.engine.lora.files import AdapterFiles
 from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.resources.residence import ModelLoad
 from greenroom.engine.text.explanation import PromptHistory
+from greenroom.engine.text.prefix_cache import kv_tensors
+from greenroom.engine.text.prefix_cache.memory_tier import pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
+from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.engine.text.scheduler.prefill_policy import PrefillPolicy
 from greenroom.engine.text.scheduler.running_batches import BatchPolicy
 from greenroom.engine.text.sequence_outputs import Detokenizer, Processor
@@ -85,6 +88,19 @@ def expected(folder: Path, prompt: tuple[int, ...], count: int, kv_bits: int | N
     wrapped = adapter.tokenizer.wrapped
     answers = stream_generate(model, wrapped, list(prompt), max_tokens=count, prompt_cache=cache)
     return [answer.token for answer in answers]
+
+
+def check_cached(folder: Path, prefix_cache: PrefixCache | None, tokens: Sequence[int]) -> None:
+    """Check what is cached of a sequence against what the model computes of it."""
+    assert prefix_cache is not None
+    match = prefix_cache.memory.match(PrefixKey(), pack(tokens))
+    assert match.length >= len(tokens) - 1
+    computed = kv_tensors.copy_kv(prefilled_cache(folder, tokens), None, 0, match.length, len(tokens))
+    found: list[tuple[Any, ...]] = [*zip(*(node.kv for node in match.path), strict=True)]
+    for wanted, parts in zip(kv_tensors.arrays_of(computed), found, strict=True):
+        assert wanted is not None
+        whole = mx.concatenate([*parts], axis=2)[:, :, : match.length]
+        assert mx.allclose(whole, wanted, atol=1e-3).item()
 
 
 @attrs.define

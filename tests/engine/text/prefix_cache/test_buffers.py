@@ -57,7 +57,7 @@ def restored(cache: PrefixCache, folder: Path, prompt: list[int], kv_bits: int |
     while not restoration.is_done:
         restoration.is_waiting(10.0)
         restoration.advance(GENEROUS, force=True)
-    assert restoration.length == len(prompt)
+    assert restoration.restored.tokens == len(prompt)
     return plain
 
 

@@ -19,7 +19,7 @@ from greenroom.engine.text.prefix_cache.disk_files import (
     HostTensors,
     read_tensors,
 )
-from greenroom.engine.text.prefix_cache.disk_tier import DiskStatistics, DiskTier
+from greenroom.engine.text.prefix_cache.disk_tier import DiskTier
 from greenroom.engine.text.prefix_cache.memory_tier import pack
 from greenroom.engine.text.prefix_cache.offload import DiskIndex, DiskThread, Offload
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
@@ -49,9 +49,9 @@ class Life:
         """Return the answer's tokens, and the number of cached prompt tokens."""
         return ask(self.driver, prompt, count)
 
-    def end(self) -> DiskStatistics:
+    def end(self) -> DiskTier:
         self.driver.engine.close()
-        return self.disk.statistics()
+        return self.disk
 
 
 def files_in(root: Path) -> list[Path]:
@@ -63,12 +63,12 @@ def test_a_conversation_goes_on_after_a_restart(tiny_model: TinyModel, tmp_path:
     folder = tiny_model(kind)
     first = Life(folder, tmp_path)
     prompt = begin_conversation(first)
-    assert first.end().written >= 3
+    assert first.end().offload.written >= 3
     second = Life(folder, tmp_path)
     continue_conversation(second, folder, prompt)
-    statistics = second.end()
-    assert statistics.hits == 2
-    assert statistics.removed == 0
+    disk = second.end()
+    assert disk.hits == 2
+    assert disk.folder.removed == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +119,7 @@ def test_a_broken_file_costs_its_part_only(tiny_model: TinyModel, tmp_path: Path
     answer, cached = again.ask(system + user)
     assert answer == expected(folder, tuple(system + user), 12)
     assert cached == 200
-    assert again.end().removed == 1
+    assert again.end().folder.removed == 1
     assert intact.exists()
 
 
@@ -157,8 +157,8 @@ def test_nobody_elses_files_are_touched(tiny_model: TinyModel, tmp_path: Path) -
     life = Life(tiny_model("qwen3"), root, limit=2 << 20)
     for seed in range(8):
         life.ask(words(200, seed), 1)
-    statistics = life.end()
-    assert statistics.evictions > 0
+    disk = life.end()
+    assert disk.folder.evictions > 0
     assert not ours.exists()
     assert all(path.read_bytes() == b"mine" * 50_000 for path in mine)
 
@@ -175,9 +175,9 @@ def test_the_bound_is_honoured(tiny_model: TinyModel, tmp_path: Path) -> None:
     for seed in range(20):
         life.ask(system + words(120, 50 + seed), 1)
         assert sum(path.stat().st_size for path in files_in(tmp_path)) <= limit
-    statistics = life.end()
-    assert statistics.evictions > 5
-    assert statistics.nbytes > limit // 2
+    disk = life.end()
+    assert disk.folder.evictions > 5
+    assert disk.folder.nbytes > limit // 2
     assert not (tmp_path / FOLDER_NAME / FINGERPRINT[::-1]).exists()  # another model's, and older
     answer, cached = Life(folder, tmp_path, limit=limit).ask([*system, *words(30, 9)])
     assert answer == expected(folder, tuple(system + words(30, 9)), 12)
@@ -194,7 +194,7 @@ def test_two_engines_share_a_folder(tiny_model: TinyModel, tmp_path: Path) -> No
             common, own = words(150, seed // 2), words(60, 100 * index + seed)
             answer, _ = life.ask(common + own, 8)
             assert answer == expected(folder, tuple(common + own), 8)
-    assert sum(life.end().removed for life in lives) == 0
+    assert sum(life.end().folder.removed for life in lives) == 0
     for path in files_in(tmp_path):
         read_tensors(path, FINGERPRINT)
 
@@ -209,7 +209,7 @@ def test_vanished_files_are_no_error(tiny_model: TinyModel, tmp_path: Path) -> N
     assert second.disk.match(pack(prompt)).length == 200 - 1
     shutil.rmtree(tmp_path / FOLDER_NAME)
     assert second.ask(prompt) == (expected(folder, tuple(prompt), 12), 0)
-    assert second.end().written > 0  # the folder is made again
+    assert second.end().offload.written > 0  # the folder is made again
 
 
 def test_another_model_finds_nothing(tiny_model: TinyModel, tmp_path: Path) -> None:
@@ -220,6 +220,30 @@ def test_another_model_finds_nothing(tiny_model: TinyModel, tmp_path: Path) -> N
     second = Life(folder, tmp_path, FINGERPRINT[::-1])
     assert second.ask(words(100, 1))[1] == 0
     second.end()
+
+
+class SlowFolder(DiskFolder):
+    """A disk that takes 50 ms for a file."""
+
+    def write(self, block: CacheBlock, tensors: HostTensors) -> list[str]:
+        threading.Event().wait(0.05)
+        return super().write(block, tensors)
+
+
+def test_a_slow_disk_gets_the_seconds_of_the_close_for_all_files_together(
+    tiny_model: TinyModel, tmp_path: Path
+) -> None:
+    model, prefixes = tiny_model("qwen3"), PrefixCache(GENEROUS)
+    thread = DiskThread("writer")
+    offload = Offload(SlowFolder(tmp_path, FINGERPRINT, GENEROUS), DiskIndex(), thread)
+    for seed in range(12):
+        prompt = words(40, seed)
+        prefixes.insert(KEY, prompt, prefilled_cache(model, prompt), None)
+        offload.add(prefixes.memory.tree(KEY), pack(prompt), False)
+    offload.finish(0.1)
+    assert offload.pending
+    offload.drop()
+    assert thread.close(10)
 
 
 class StuckFolder(DiskFolder):
@@ -265,9 +289,9 @@ def test_a_disk_that_fails_costs_nothing_but_the_files(tiny_model: TinyModel, tm
     life = Life(folder, tmp_path)
     for seed in range(6):
         assert life.ask(words(100, seed)) == (expected(folder, tuple(words(100, seed)), 12), 0)
-    statistics = life.end()
-    assert (statistics.files, statistics.written) == (0, 0)
-    assert statistics.skipped > 0
+    disk = life.end()
+    assert disk.offload.written == 0
+    assert disk.offload.skipped > 0
 
 
 @pytest.mark.deep

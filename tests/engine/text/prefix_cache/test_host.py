@@ -84,7 +84,7 @@ def test_a_hang_up_during_a_restoration_loses_nothing_of_the_prefix(tiny_model: 
         restoration.close()
         hang_ups += 1
     assert hang_ups > 2
-    assert restoration.length == len(prompt) - 1
+    assert restoration.restored.tokens == len(prompt) - 1
     assert account.held.nbytes < held  # what has come back is not in memory twice
 
 

@@ -106,7 +106,7 @@ def test_slices_fit_into_what_is_allowed(tiny_model: TinyModel) -> None:
     assert restoration.advance(tensor - 1, force=True) == tensor
     assert restoration.advance(3.5 * tensor) == 3 * tensor
     assert restoration.advance(GENEROUS) == 4 * tensor
-    assert (restoration.is_done, restoration.length) == (True, len(PROMPT))
+    assert (restoration.is_done, restoration.restored.tokens) == (True, len(PROMPT))
     computed = prefilled_cache(folder, PROMPT)
     for layer, exact in zip(plain, computed, strict=True):
         assert (layer.offset, layer.keys.shape[2]) == (len(PROMPT), 512)
@@ -143,7 +143,7 @@ def test_what_is_being_restored_is_not_evicted(tiny_model: TinyModel) -> None:
     cache.memory.evict_to(0)
     assert cache.match(KEY, [*PROMPT, 5], False).usable == len(PROMPT)
     restoration.advance(GENEROUS)
-    assert restoration.length == len(PROMPT)
+    assert restoration.restored.tokens == len(PROMPT)
     exact = prefilled_cache(folder, PROMPT)[2].keys[:, :, : len(PROMPT)]
     assert mx.array_equal(plain[2].keys[:, :, : len(PROMPT)], exact)
     cache.memory.evict_to(0)
@@ -208,7 +208,7 @@ class StuckFolder(DiskFolder):
 def stuck(folder: Path, root: Path) -> tuple[Driver, StuckFolder]:
     written(folder, root)
     disk = disk_of(root)
-    disk._folder = stuck_folder = StuckFolder(root)
+    disk.folder = stuck_folder = StuckFolder(root)
     return Driver(folder, prefix_cache=PrefixCache(GENEROUS, disk)), stuck_folder
 
 

@@ -9,7 +9,7 @@ import attrs
 import mlx.core as mx
 import pytest
 
-from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, RetentionPolicy, pack
+from greenroom.engine.text.prefix_cache.memory_tier import MemoryTier, Retained, RetentionPolicy, pack
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.prompt_features import PrefixKey
 from greenroom.tests.support.engines.schedules import deep_only
@@ -156,3 +156,24 @@ def test_of_salts_that_clients_make_up_only_what_is_cached_stays() -> None:
         assert memory.match(key, packed).length == 8
     assert 0 < len(memory._trees) == memory.nodes <= 8
     assert held in memory._trees.values()
+
+
+class CountingPolicy(RetentionPolicy):
+    calls = 0
+
+    def value(self, node: Retained, used_at: int) -> int:
+        self.calls += 1
+        return super().value(node, used_at)
+
+
+def test_all_of_a_large_cache_is_evicted_without_ranking_it_anew_for_each_prefix() -> None:
+    memory, zeros = MemoryTier(1 << 30), mx.zeros((1, 1, 8, 1))
+    memory._retention = policy = CountingPolicy()
+    for number in range(200):
+        packed = pack([number % 50, *range(number // 50 * 3, number // 50 * 3 + 7)])
+        memory.insert(memory.tree(KEY), packed, lambda start, stop: (zeros[:, :, start:stop],), None)
+    assert memory.nodes > 200
+    policy.calls = 0
+    memory.evict_to(0)
+    assert memory.nodes == memory.nbytes == 0
+    assert policy.calls < 1_000

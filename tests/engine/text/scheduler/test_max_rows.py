@@ -6,13 +6,14 @@ import random
 
 import pytest
 
-from greenroom.engine.resources.memory_account import MemoryAccount
+from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.resources.memory_account import MemoryAccount, Share
 from greenroom.engine.text.prefix_cache.prefix_cache import PrefixCache
 from greenroom.engine.text.scheduler.admission import MAX_PASSED
-from greenroom.schemas.events.events import Finished, PromptProgress, TextDelta
+from greenroom.schemas.events.events import Failed, Finished, PromptProgress, TextDelta
 from greenroom.schemas.messages.generation import GenerationParameters
 from greenroom.tests.support.engines.schedules import deep_only
-from greenroom.tests.support.engines.text_engines import Driver
+from greenroom.tests.support.engines.text_engines import Driver, loaded
 from greenroom.tests.support.models.tiny_models import TinyModel
 
 PROMPTS = [random.Random(seed).choices(range(300, 2000), k=20 + 30 * seed) for seed in range(4)]
@@ -79,6 +80,23 @@ def test_a_request_is_cancelled_with_the_choices_that_have_not_begun(tiny_model:
     ends = [event for event in driver.events["0"] if isinstance(event, Finished)]
     assert sorted((end.index, end.reason) for end in ends) == [(index, "cancelled") for index in range(5)]
     assert len(driver.tokens[-1]) == 12
+
+
+def test_choices_that_follow_fail_with_their_request_once_nothing_of_it_fits(tiny_model: TinyModel) -> None:
+    folder, prompt = tiny_model("qwen3"), random.Random(9).choices(range(300, 2000), k=700)
+    limit = int(1.6 * CacheSizeModel.of(loaded(folder)[0]).nbytes(1, 700))
+    account = MemoryAccount(limit)
+    driver = Driver(folder, account=account, max_rows=2)
+    driver.submit(PROMPTS[0], 6)
+    driver.step()
+    name = driver.submit(prompt, 6, SAMPLED)
+    driver.step()
+    assert driver.engine.statistics().waiting == 3  # which do not fit beside the first request
+    assert Share(account).charge_weights(limit // 2) is None
+    driver.run()
+    (failed,) = driver.events[name]
+    assert isinstance(failed, Failed)
+    assert failed.problem.code == "context_length_exceeded"
 
 
 @pytest.mark.deep

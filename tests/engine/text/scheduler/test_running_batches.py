@@ -10,6 +10,7 @@ import mlx.core as mx
 import pytest
 
 from greenroom.engine.kv_cache.size_model import CacheSizeModel
+from greenroom.engine.text.batch import Batch
 from greenroom.engine.text.batch_cache import PrefilledSequences
 from greenroom.engine.text.kv_memory import KvMemory
 from greenroom.engine.text.sampling_parameters import SamplingParameters
@@ -94,6 +95,21 @@ def test_who_does_not_fit_into_a_batch_fails_alone(tiny_model: TinyModel) -> Non
     assert {sequence.request_id for sequence in batch.sequences if sequence} == {"one", "other", "third"}
     step(batches)
     assert sorted(step(batches)) == ["one", "other", "third"]
+
+
+def test_a_sequence_that_moved_just_before_a_merge_is_removed_where_it_went(tiny_model: TinyModel) -> None:
+    folder = tiny_model("qwen3")
+    model, _ = loaded(folder)
+    batches = RunningBatches(model, StepCosts(), None, KvMemory(None, CacheSizeModel.of(model), None))
+    one, other, third = (prefilled(folder, str(length), length) for length in (60, 58, 20))
+    batches.add([one, other])
+    step(batches)
+    old, new = next(iter(batches)), Batch(model, third)
+    moved = old.split(other.sequences)
+    new.merge(old)
+    old.remove(other.sequences[0])
+    assert moved.active == 0
+    assert new.active == 2
 
 
 def step(batches: RunningBatches) -> list[str]:
