@@ -194,14 +194,16 @@ def test_what_is_cached_of_an_answer_with_slow_masks_is_what_its_row_held(
     """While its mask is computed, a row holds a token that is not read; after another's turn it lacks one."""
     folder = tiny_model("qwen3")
     driver = Driver(folder, prefix_cache=PrefixCache(1 << 26))
-    for length in (20, 21):
-        driver.submit(PROMPT, 60, matcher=held(folder, RegexFormat(f"[a-z ]{{{length}}}")))
+    short, long = (held(folder, RegexFormat(f"[a-z ]{{{length}}}")) for length in (8, 40))
+    prompts = PROMPT, PROMPT[::-1]
+    for prompt, matcher in zip(prompts, (short, long), strict=True):
+        driver.submit(prompt, 60, matcher=matcher)
     driver.run()
-    for tokens in driver.tokens:
-        check_cached(folder, driver.engine.prefix_cache, (*PROMPT, *tokens))
-    matcher = held(folder)
-    ids = [driver.submit((*OTHER, *PROMPT), 90, matcher=Matcher(matcher.constraint)) for _ in range(2)]
-    while len(driver.tokens[3]) < 5:
+    for prompt, tokens in zip(prompts, driver.tokens, strict=True):
+        check_cached(folder, driver.engine.prefix_cache, (*prompt, *tokens))
+    ids = [driver.submit((*OTHER, *PROMPT), 90, matcher=Matcher(long.constraint)) for _ in range(2)]
+    while len(driver.tokens[3]) < 3:
+        assert driver.engine.has_work
         driver.step()
     gate.close()
     for _ in range(3):
