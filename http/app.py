@@ -276,7 +276,8 @@ class _Guard:
             if not caller.has_key and (peer := state.get(PEER)) is not None:
                 await self._programs.number(peer, resources, takes_turns="/audio/" in request.path)
         resources.callback(self._door.ring.attend_request(state["caller"], state["request_id"]))
-        state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], request.path)
+        route = request.path if request.url_rule is None else request.url_rule.rule  # without a last slash
+        state[BODY_LIMIT], leave = self._deadlines.attend(state["request_id"], route)
         resources.callback(leave)
 
     def _body_type(self) -> str:

@@ -8,11 +8,11 @@ from datetime import UTC, date, datetime
 from typing import Any, cast, get_args
 
 import attrs
-import trio
 from quart import Blueprint, Response, request
 from werkzeug.datastructures import MultiDict
 
 from greenroom.actors.core.ref import ask_actor
+from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.records.audit import AuditBook, AuditWriter
 from greenroom.actors.records.inspector import Inspection, inspection_body, inspection_summary
 from greenroom.actors.store.tables import ask_store
@@ -24,7 +24,13 @@ from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.encoding.encoding import json_bytes
 from greenroom.http.guard.host_guard import loopback_blueprint
 from greenroom.http.guard.keys import KeyRing
-from greenroom.http.operations.admin_server import answer_row, event_response, named_event
+from greenroom.http.operations.admin_server import (
+    answer_row,
+    event_response,
+    goes_on,
+    named_event,
+    watch_models,
+)
 from greenroom.schemas.events.statistics import RowStatistics
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 from greenroom.schemas.protocols.pool_protocol import (
@@ -143,7 +149,6 @@ def _unstored(response: Response) -> Response:
 
 
 MOST = 1_000  # Most rows of a page
-_POLL = 0.25  # Seconds between checks for new rows; a wake-up for each row would slow the requests down
 
 
 def audit_routes(services: RouteServices) -> Blueprint:
@@ -162,7 +167,7 @@ def audit_routes(services: RouteServices) -> Blueprint:
         writer = _writer(audit)
         asked, follows = _audit_query(request.args, _owners(ring))
         if follows:
-            return _followed(writer.book, asked, ring)
+            return _followed(writer.book, asked, ring, await watch_models(services.refs.pool))
         page = await ask_store(store, lambda tables: tables.audit.list(asked))
         rows = tuple(_entry(row, ring.names, number) for number, row in page.rows)
         answer = AuditList(rows, page.has_more, writer.waiting, writer.book.lost)
@@ -206,7 +211,7 @@ def _owners(ring: KeyRing) -> tuple[str, ...]:
     return owners
 
 
-def _followed(book: AuditBook, asked: AuditFilter, ring: KeyRing) -> Response:
+def _followed(book: AuditBook, asked: AuditFilter, ring: KeyRing, news: ReplyStream[Any]) -> Response:
     position = book.position
 
     async def receive() -> bytes | None:
@@ -220,7 +225,8 @@ def _followed(book: AuditBook, asked: AuditFilter, ring: KeyRing) -> Response:
             ]
             if pieces:
                 return b"".join(pieces)
-            await trio.sleep(_POLL)
+            if not await goes_on(news):
+                return None
 
     return event_response(receive)
 

@@ -179,7 +179,7 @@ def event_routes(services: RouteServices) -> Blueprint:
     @routes.get("/admin/events")
     @described("Follow loads, downloads, evictions and crashes", media=(EVENTS,))
     async def events() -> Response:
-        news = await _watch(pool)
+        news = await watch_models(pool)
         try:
             await downloads.stream(WatchPulls(), into=news)
         except ActorStopped:
@@ -200,7 +200,7 @@ def event_routes(services: RouteServices) -> Blueprint:
     @described("Read the last lines of the log, and follow it", query=LogQuery, media=(EVENTS,))
     async def logs() -> Response:
         query = _log_query(request.args)
-        news = await _watch(pool) if query.follow else None
+        news = await watch_models(pool) if query.follow else None
         position = LOG_RING.position - query.lines
 
         async def receive() -> bytes | None:
@@ -209,7 +209,7 @@ def event_routes(services: RouteServices) -> Blueprint:
                 lines, position = LOG_RING.after(position)
                 if lines:
                     return b"".join(b"event: log\ndata: %b\n\n" % line for line in lines)
-                if news is None or not await _goes_on(news):
+                if news is None or not await goes_on(news):
                     return None
 
         return event_response(receive)
@@ -217,7 +217,7 @@ def event_routes(services: RouteServices) -> Blueprint:
     return routes
 
 
-async def _watch(pool: Ref[PoolMessage]) -> ReplyStream[Any]:
+async def watch_models(pool: Ref[PoolMessage]) -> ReplyStream[Any]:
     """Return the news of the models, which end with the request, or when the server stops."""
     try:
         news = await pool.stream(WatchModels())
@@ -227,8 +227,8 @@ async def _watch(pool: Ref[PoolMessage]) -> ReplyStream[Any]:
     return news
 
 
-async def _goes_on(news: ReplyStream[Any]) -> bool:
-    """Wait before the next look at the log; return False if the server shuts down."""
+async def goes_on(news: ReplyStream[Any]) -> bool:
+    """Wait before the next look at what has no news of its own; return False if the server shuts down."""
     with trio.move_on_after(_POLL):
         try:
             while not isinstance(await news.receive(), Failed):

@@ -262,7 +262,7 @@ class _PrintedBytes(io.RawIOBase):
 
 
 PATIENCE = 1.0
-"""Seconds to wait for a reader that has stopped; the event loop stands still for so long, once a process."""
+"""Seconds to wait for a reader that has stopped; the event loop stands still for so long each time."""
 
 
 class LineSink:

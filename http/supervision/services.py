@@ -15,10 +15,17 @@ from greenroom.http.settings.sources import KEY_VARIABLE, SERVER_KEY_VARIABLE
 from greenroom.http.supervision.supervisor import STOP_RESERVE
 
 _LABEL = "greenroom"
+_Commands = tuple[tuple[str, ...], ...]
 
 
 class LaunchdAgent:
-    """The agent's file, and the commands that act on it."""
+    """The agent's file, and the commands that act on it.
+
+    Attributes:
+        forget_commands: Commands to run after the file is deleted.
+    """
+
+    forget_commands: _Commands = ()
 
     @property
     def path(self) -> Path:
@@ -48,23 +55,18 @@ class LaunchdAgent:
         )
 
     @property
-    def start_commands(self) -> tuple[tuple[str, ...], ...]:
+    def start_commands(self) -> _Commands:
         return (("launchctl", "bootstrap", self._domain, str(self.path)),)
 
     @property
-    def replace_commands(self) -> tuple[tuple[str, ...], ...]:
+    def replace_commands(self) -> _Commands:
         """Commands before the start of an agent whose file was replaced."""
         return self.stop_commands
 
     @property
-    def stop_commands(self) -> tuple[tuple[str, ...], ...]:
+    def stop_commands(self) -> _Commands:
         """Commands that stop the agent for good."""
         return (("launchctl", "bootout", f"{self._domain}/{_LABEL}"),)
-
-    @property
-    def forget_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands to run after the file is deleted: none."""
-        return ()
 
     @property
     def status_command(self) -> tuple[str, ...]:
@@ -87,7 +89,18 @@ _NAME = "greenroom.service"
 
 
 class SystemdUnit:
-    """The unit's file, and the commands that act on it."""
+    """The unit's file, and the commands that act on it, as `LaunchdAgent` has them."""
+
+    start_commands: _Commands = (
+        ("systemctl", "--user", "daemon-reload"),
+        ("systemctl", "--user", "enable", _NAME),
+        ("systemctl", "--user", "restart", "--no-block", _NAME),
+    )
+    replace_commands: _Commands = ()  # a restart is enough
+    stop_commands: _Commands = (("systemctl", "--user", "disable", "--now", _NAME),)
+    forget_commands: _Commands = (("systemctl", "--user", "daemon-reload"),)
+    status_command = ("systemctl", "--user", "status", "--no-pager", _NAME)
+    advice = "It runs while you are logged in; `loginctl enable-linger` keeps it running always."
 
     @property
     def path(self) -> Path:
@@ -124,41 +137,10 @@ class SystemdUnit:
         ]
         return "\n".join([*lines, ""]).encode()
 
-    @property
-    def start_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands that start the unit, or start it again with a new file."""
-        return (
-            ("systemctl", "--user", "daemon-reload"),
-            ("systemctl", "--user", "enable", _NAME),
-            ("systemctl", "--user", "restart", "--no-block", _NAME),
-        )
-
-    @property
-    def replace_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands before the start of a unit whose file was replaced: none, since a restart is enough."""
-        return ()
-
-    @property
-    def stop_commands(self) -> tuple[tuple[str, ...], ...]:
-        """Commands that stop the unit for good."""
-        return (("systemctl", "--user", "disable", "--now", _NAME),)
-
-    @property
-    def forget_commands(self) -> tuple[tuple[str, ...], ...]:
-        return (("systemctl", "--user", "daemon-reload"),)
-
-    @property
-    def status_command(self) -> tuple[str, ...]:
-        return "systemctl", "--user", "status", "--no-pager", _NAME
-
     def logs_command(self, lines: int, follow: bool) -> tuple[str, ...]:
         """Return the command that shows the last lines of the log, and on request those that follow."""
         more = ("--follow",) if follow else ("--no-pager",)
         return "journalctl", "--user", f"--user-unit={_NAME}", "--output=cat", f"--lines={lines}", *more
-
-    @property
-    def advice(self) -> str:
-        return "It runs while you are logged in; `loginctl enable-linger` keeps it running always."
 
 
 def _escaped(text: str) -> str:

@@ -88,13 +88,13 @@ async def test_an_overdue_answer_is_504_or_ends_with_an_error_in_every_protocol(
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        ("/v1/chat/completions", "application/json"),
+        ("/v1/chat/completions/", "application/json"),
         ("/v1/messages", "application/json"),
         ("/v1/audio/transcriptions", "multipart/form-data; boundary=b"),
     ],
 )
 async def test_an_upload_that_stalls_ends_with_the_time_of_its_request(path: str, kind: str) -> None:
-    settings = Settings(request_timeout=(f"{path}=0.3",), db=":memory:", shutdown_timeout=60.0)
+    settings = Settings(request_timeout=(f"{path.rstrip('/')}=0.3",), db=":memory:", shutdown_timeout=60.0)
     with capture_logs() as logs:
         async with serving(settings) as served, connected(served.server) as client:
             await client.request("POST", path, b"--b\r\n", content_length="1000", content_type=kind)

@@ -90,11 +90,16 @@ async def test_loads_evictions_and_failures_are_told_with_stage_and_fraction(
 
 
 async def test_a_stream_of_events_does_not_hold_up_the_end_of_the_server() -> None:
-    async with serving(Settings(shutdown_timeout=600.0)) as served:
-        async with following(served) as events, following(served, "/admin/logs") as logs:
+    async with serving(Settings(db=":memory:", shutdown_timeout=600.0)) as served:
+        async with (
+            following(served) as events,
+            following(served, "/admin/logs") as logs,
+            following(served, "/admin/audit?follow=true") as audit,
+        ):
             await served.system.drain()
             assert (await next_event(events))[1]["code"] == "draining"
-            assert await logs.read_until(b"0\r\n\r\n")
+            for stream in (logs, audit):
+                assert await stream.read_until(b"0\r\n\r\n")
         late = await fetch(served.server, "GET", EVENTS)
         assert b'"code":"draining"' in late.body
 
