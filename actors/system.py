@@ -95,7 +95,7 @@ class System:
         self.device_lost = workers.device_lost
         self.hung = False
         self.remotes = actors.remotes
-        self._actor = actors.pool
+        self._actor, self._downloads = actors.pool, actors.downloads
         self._children = children
         self._workers, self._engines = workers, actors.engines
         self._deadline: float | None = None
@@ -121,6 +121,7 @@ class System:
         Requests that are left after most of `seconds_to_end` fail with a `draining` problem.
         """
         reserve = min(5.0, self.seconds_to_end * 0.25)
+        self._downloads.drain()
         with contextlib.suppress(ActorStopped):
             with trio.move_on_after(max(0.0, self.remaining() - reserve)):
                 await self._drained()

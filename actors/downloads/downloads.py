@@ -84,6 +84,10 @@ class Downloads:
         if (waiting := self._attached.get(hub_id)) is not None:
             waiting.cancel("no client waits")
 
+    def drain(self) -> None:
+        """Tell who follows a fetch that the server ends, since fetches may last longer than a shutdown."""
+        self._pulls.fail_all(draining())
+
     async def run(self) -> None:
         """Receive messages until cancelled; this ends running fetches, which a later process can resume."""
         self._log.debug("started")

@@ -130,6 +130,22 @@ async def test_a_pull_is_cancelled_at_once_and_resumed_by_the_next(
         assert hub.asked(WEIGHTS)[-1].startswith("bytes=")
 
 
+async def test_a_pull_does_not_hold_up_the_end_of_the_server(cache: Path, hub: Hub) -> None:
+    hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
+    told: list[dict[str, Any]] = []
+    async with serving(Settings(shutdown_timeout=600.0)) as served, trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            told.extend(await pull(served))
+
+        nursery.start_soon(watch)
+        assert await trio.to_thread.run_sync(hub.held.wait, 120)
+        served.server.drain.set()
+        await served.system.drain()
+    assert told[-1]["state"] == "failed"
+    assert "shut" in told[-1]["problem"]
+
+
 async def test_fetches_are_told_among_the_events(cache: Path, hub: Hub, settings: Settings) -> None:
     hub.faults[f"{NAME}/{WEIGHTS}"] = Fault(len(hub.models[NAME][WEIGHTS]) // 2, "hold")
     began = time.monotonic()
