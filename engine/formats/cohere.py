@@ -27,7 +27,7 @@ class Cohere2Parser(OneBlockParser):
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text)
 
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         actions = (_action(call, f'"tool_call_id": "{number}", ') for number, call in enumerate(calls))
         return f"<|START_ACTION|>{_actions(actions)}<|END_ACTION|>"
 
@@ -42,7 +42,7 @@ class CommandRParser(OneBlockParser):
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text)
 
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         return f"Action:\n```json\n{_actions(map(_action, calls))}\n```"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from greenroom.engine.formats.call_format import CallFormat, TemplateWords
 from greenroom.engine.grammar.call_arguments import json_arguments
 from greenroom.engine.grammar.call_syntax import CallSyntax
-from greenroom.engine.parsers.block_parser import BeginningStream, BlockParser
+from greenroom.engine.parsers.block_parser import BeginningStream, BlockParser, OneBlockParser
 from greenroom.engine.parsers.offered_tools import OfferedTools
 from greenroom.engine.parsers.parser import (
     LONGEST_HEAD,
@@ -33,7 +33,7 @@ _TO_ALL = "all\n"
 _NAME = re.compile(r"[^\s<>{}]{1,256}")
 
 
-class FunctionaryV32Parser(BlockParser):
+class FunctionaryV32Parser(OneBlockParser):
     r"""Parser of `>>>name\n{…}` for calls and `>>>all\n` for text.
 
     The prompt ends with the first `>>>`, so an answer begins with its recipient's name.
@@ -60,9 +60,6 @@ class FunctionaryV32Parser(BlockParser):
             return False
         behind = behind.lstrip(WHITESPACE)
         return behind.startswith("{") if ended and behind else None
-
-    def render(self, name: str, arguments: str) -> str:
-        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         return _SEPARATOR.join(f"{call.name}\n{call.arguments or '{}'}" for call in calls)

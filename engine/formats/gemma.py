@@ -29,7 +29,7 @@ _HEAD = re.compile(rf"call:({TOOL_NAME})\s*(?=\{{)")
 _KEY = re.compile(r"[^\s<>{}\[\]:=,\"']+")
 _BARE = re.compile(r"[^\s<>{}\[\]:,\"'][^<>{}\[\],\"'\n]*")
 _LITERAL = re.compile(r"-?[0-9][0-9.eE+-]*|true|false|null|True|False|None")
-_FURTHER_KEY = re.compile(r"\s+([^\s:=]+)\s*[:=]")
+_FURTHER_KEY = re.compile(r"(?<!\s)\s++([^\s:=]++)\s*+[:=]")
 _QUOTED = re.compile(r"'((?:[^'\\]++|\\.)*+)'", re.DOTALL)
 _PYTHON_NAMES = {"None": None, "True": True, "False": False}
 _MAX_DEPTH = 100  # Limit on nesting levels of a value, each of which takes a recursive call

@@ -96,7 +96,8 @@ class _AddressedCalls(BlockParser):
     parser_id = "harmony"
     markers = ((CHANNEL, CALL_END), (START, CALL_END))
     _header = re.compile(
-        r"(?:(?!<\|message\|>).)*\bto=(?:functions\.)?+([^\s<]+)(?:(?!<\|message\|>).)*<\|message\|>",
+        r"(?=(?:(?!<\|message\|>).)*+<\|message\|>)"
+        r"(?:(?!<\|message\|>).)*\bto=(?:functions\.)?+([^\s<]++)(?:(?!<\|message\|>).)*+<\|message\|>",
         re.DOTALL,
     )
 

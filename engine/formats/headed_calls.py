@@ -14,7 +14,7 @@ from greenroom.engine.grammar.call_arguments import json_arguments
 from greenroom.engine.grammar.call_bodies import alternatives, json_list
 from greenroom.engine.grammar.call_syntax import Body, call_head, single_trigger
 from greenroom.engine.grammar.grammar_builder import SPACE
-from greenroom.engine.parsers.block_parser import BlockParser
+from greenroom.engine.parsers.block_parser import BlockParser, OneBlockParser
 from greenroom.engine.parsers.parser import TOOL_NAME, ParsedCall
 from greenroom.engine.parsers.stream_buffer import IncrementalParser, StreamBuffer
 from greenroom.engine.parsers.streamed_calls import read_headed_section, read_named_or_json
@@ -47,7 +47,7 @@ class HeadedCallFormat:
     example: str = attrs.field(kw_only=True)
 
 
-class HeadedCallParser(BlockParser):
+class HeadedCallParser(OneBlockParser):
     """Parses and renders one of these formats, whose arguments are JSON.
 
     Only the template writes the markers of tool results. If a model writes them, they are dropped.
@@ -61,17 +61,14 @@ class HeadedCallParser(BlockParser):
         self._format = call_format
         self.preamble_frame = call_format.preamble_frame
         before, _, after = map(_loosely, call_format.head.partition("{}"))
-        before = before.replace(r"functions\.", r"\s*(?:functions\.)?")
+        before = before.replace(r"functions\.", r"\s*+(?:functions\.)?")
         before = before.replace(r"\{index\}", r"[^\s<>]{1,64}")
-        after = after.replace(r":\{index\}", r"(?::[0-9]{1,9})?\s*")
-        self._head = re.compile(rf"{before}\s*([^\s<>{{}}]+?)\s*{after}\s*(?=\{{)")
+        after = after.replace(r":\{index\}", r"(?::[0-9]{1,9})?\s*+")
+        self._head = re.compile(rf"{before}\s*+([^\s<>{{}}]+?)\s*+{after}\s*+(?=\{{)")
         super().__init__()
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_headed_section(text, self._head, self._format.tail)
-
-    def render(self, name: str, arguments: str) -> str:
-        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         parts = self._format
@@ -84,7 +81,7 @@ class HeadedCallParser(BlockParser):
 
 def _loosely(text: str) -> str:
     """Return a pattern of a text in which each line break matches any white space."""
-    return r"\s*".join(map(re.escape, text.split("\n")))
+    return r"\s*+".join(map(re.escape, text.split("\n")))
 
 
 def _section(call_format: HeadedCallFormat) -> Body:

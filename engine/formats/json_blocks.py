@@ -55,14 +55,11 @@ class HermesJsonParser(BlockParser):
         return f"<tool_call>\n{render_json_call(name, arguments)}\n</tool_call>"
 
 
-class GraniteJsonParser(HermesJsonParser):
+class GraniteJsonParser(OneBlockParser, HermesJsonParser):
     """Granite 3: an array of calls from `<|tool_call|>` to the end of the answer."""
 
     parser_id = "granite_json"
     markers = (("<|tool_call|>", ""), ("<tool_call>", "</tool_call>"))
-
-    def render(self, name: str, arguments: str) -> str:
-        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         return f"<|tool_call|>[{', '.join(render_json_call(call.name, call.arguments) for call in calls)}]"
@@ -121,7 +118,7 @@ class JsonBlockFormat:
     example: str = attrs.field(kw_only=True)
 
 
-class JsonBlockParser(BlockParser):
+class JsonBlockParser(OneBlockParser):
     """Parses and renders one of these formats."""
 
     body_start = JSON_BODY
@@ -137,9 +134,6 @@ class JsonBlockParser(BlockParser):
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text, self._format.shape == "keyed list")
-
-    def render(self, name: str, arguments: str) -> str:
-        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         written = [self._call(call) for call in calls]
@@ -288,7 +282,7 @@ FORMATS = tuple(
 _LIST_STARTS = tuple(f"[{start}" for start in JSON_STARTS)
 
 
-class XlamParser(BareBlockParser):
+class XlamParser(BareBlockParser, OneBlockParser):
     """xLAM: an array of calls as the whole answer, or behind one of several markers."""
 
     parser_id = "xlam"
@@ -301,9 +295,6 @@ class XlamParser(BareBlockParser):
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_json_calls(text)
-
-    def render(self, name: str, arguments: str) -> str:
-        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         return f"[{', '.join(render_json_call(call.name, call.arguments) for call in calls)}]"
@@ -326,7 +317,7 @@ class MinimaxM1Parser(OneBlockParser, HermesJsonParser):
     parser_id = "minimax_m1"
     markers: Markers = (("<tool_calls>", "</tool_calls>"),)
 
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         lines = [render_json_call(call.name, call.arguments) for call in calls]
         return "\n".join(["<tool_calls>", *lines, "</tool_calls>"])
 
@@ -336,7 +327,7 @@ class AprielParser(MinimaxM1Parser):
 
     parser_id = "apriel"
 
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         array = ", ".join(render_json_call(call.name, call.arguments) for call in calls)
         return f"<tool_calls>[{array}]</tool_calls>"
 

@@ -11,7 +11,12 @@ from greenroom.engine.grammar.call_bodies import alternatives, json_call, python
 from greenroom.engine.grammar.call_syntax import CallSyntax, no_call, single_trigger
 from greenroom.engine.grammar.grammar_builder import SPACE
 from greenroom.engine.parsers.block_format import BlockEnd, JsonBlockEnd
-from greenroom.engine.parsers.block_parser import BareBlockParser, BlockParser, begins_bare_json
+from greenroom.engine.parsers.block_parser import (
+    BareBlockParser,
+    BlockParser,
+    OneBlockParser,
+    begins_bare_json,
+)
 from greenroom.engine.parsers.json_values import PythonScanner, render_json_call
 from greenroom.engine.parsers.parser import TOOL_NAME, ParsedCall, skip_space
 from greenroom.engine.parsers.python_values import render_pythonic_call
@@ -109,7 +114,7 @@ class _JsonTagEnd(_TagEnd):
         return self._json.goes_on(piece) if self._is_json else super().goes_on(piece)
 
 
-class BarePythonicParser(BareBlockParser):
+class BarePythonicParser(BareBlockParser, OneBlockParser):
     """`[get_weather(city="Paris"), …]` as the whole answer: Llama 3.2 and 4, ToolACE.
 
     Llama 4 may enclose it in `<|python_start|>` and `<|python_end|>`, and may write JSON instead.
@@ -132,9 +137,6 @@ class BarePythonicParser(BareBlockParser):
 
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text)
-
-    def render(self, name: str, arguments: str) -> str:
-        return self.render_all([ParsedCall(name, arguments)])
 
     def render_all(self, calls: Sequence[ParsedCall]) -> str:
         return f"[{', '.join(render_pythonic_call(call.name, call.arguments) for call in calls)}]"

@@ -25,7 +25,7 @@ class Olmo3Parser(OneBlockParser):
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_calls(text)
 
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         lines = "\n".join(render_pythonic_call(call.name, call.arguments) for call in calls)
         return f"<function_calls>{lines}</function_calls>"
 
@@ -40,7 +40,7 @@ class Lfm2Parser(OneBlockParser):
     def read_calls(self, text: StreamBuffer, start: str) -> IncrementalParser[None]:
         return read_python_or_json(text, listed=True)
 
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         written = ", ".join(render_pythonic_call(call.name, call.arguments) for call in calls)
         return f"<|tool_call_start|>[{written}]<|tool_call_end|>"
 

@@ -24,11 +24,6 @@ from greenroom.engine.formats import (
     minicpm5,
     qwen3_coder,
 )
-from greenroom.engine.formats import harmony as muse
-from greenroom.engine.formats import headed_calls as mistral
-from greenroom.engine.formats import json_blocks as hermes
-from greenroom.engine.formats import json_blocks as minimax_m1
-from greenroom.engine.formats import json_blocks as xlam
 from greenroom.engine.formats.call_format import CallFormat
 from greenroom.engine.grammar.call_syntax import CallSyntax
 from greenroom.engine.parsers.parser import (
@@ -47,17 +42,17 @@ from greenroom.engine.parsers.reasoning import (
 )
 
 FORMATS: tuple[CallFormat, ...] = (
-    hermes.HERMES,
-    hermes.GRANITE,
+    json_blocks.HERMES,
+    json_blocks.GRANITE,
     glm4.GLM4_NATIVE,
-    mistral.MISTRAL,
+    headed_calls.MISTRAL,
     qwen3_coder.QWEN3_CODER,
     invoke_tags.DEEPSEEK_DSML,
     *headed_calls.FORMATS,
     invoke_tags.STEP3,
     *json_blocks.FORMATS,
     functionary.FUNCTIONARY_V32,
-    xlam.XLAM,
+    json_blocks.XLAM,
     hunyuan.HUNYUAN,
     hunyuan.HUNYUAN_V3,
     harmony.HARMONY,
@@ -66,8 +61,8 @@ FORMATS: tuple[CallFormat, ...] = (
     qwen3_coder.SEED_OSS,
     marked_python.OLMO3,
     marked_python.LFM2,
-    minimax_m1.APRIEL,
-    minimax_m1.MINIMAX_M1,
+    json_blocks.APRIEL,
+    json_blocks.MINIMAX_M1,
     llama.LLAMA_XML,
     llama.LLAMA_PYTHON,
     llama.LLAMA_JSON,
@@ -76,7 +71,7 @@ FORMATS: tuple[CallFormat, ...] = (
     glm4.LONGCAT,
     minicpm5.MINICPM5,
     invoke_tags.MINIMAX_M2,
-    muse.MUSE,
+    harmony.MUSE,
     kimi_k3.KIMI_K3,
     *gemma.FORMATS,
 )
@@ -101,7 +96,7 @@ CALL_SYNTAXES: Mapping[str, CallSyntax] = {
 REASONING_PARSERS: dict[str, Callable[[], ReasoningParser]] = {
     "think_tag": ThinkTagParser,
     "harmony": harmony.HarmonyReasoningParser,
-    "muse": muse.MuseReasoningParser,
+    "muse": harmony.MuseReasoningParser,
     **{parser_id: partial(NamedReasoningParser, parser_id) for parser_id in REASONING_MARKERS},
     "hunyuan": partial(AnswerTagsParser, "hunyuan", ("<think>", "</think>"), ("<answer>", "</answer>")),
     "hunyuan_v3": partial(MarkedReasoningParser, "hunyuan_v3", "<think:opensource>", "</think:opensource>"),

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from greenroom.engine.grammar import schema_keywords
-from greenroom.engine.grammar.grammar_builder import literal
+from greenroom.engine.grammar.composition import subschemas
+from greenroom.engine.grammar.grammar_builder import literal, without_anchors
 from greenroom.engine.grammar.limits import MAX_DEPTH
+from greenroom.engine.grammar.patterns import JsonPath
+from greenroom.engine.grammar.schema_check import rebased
 from greenroom.engine.grammar.schema_keywords import FORMAT_PATTERNS
 from greenroom.engine.parsers.json_values import value_at
 from greenroom.schemas.messages.messages import ARGUMENT
@@ -24,6 +27,7 @@ NO_STRING = ("object", "array", "number", "boolean", "null")
 _STRING_KEYWORDS = {"type", "minLength", "maxLength", "pattern", "format", "allOf", "enum", "const"}
 _OBJECT_KEYWORDS = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
 _CHOICES = ("anyOf", "oneOf")
+_DEFINITIONS = ("#/$defs/", "#/definitions/")
 _MAX_BRANCHES = 64
 
 
@@ -72,8 +76,9 @@ def _add_plain(schema: Any, strings: list[Mapping[str, Any]], others: list[Any])
         schema = {} if schema else {"enum": []}
     types, values = _types(schema), _listed(schema)
     if values is not None:
-        texts = [item for item in values if isinstance(item, str) and "string" in types]
-        rest = [item for item in values if not isinstance(item, str)]
+        fitting = [item for item in values if not schema_keywords.TYPES_OF[type(item)].isdisjoint(types)]
+        texts = [item for item in fitting if isinstance(item, str)]
+        rest = [item for item in fitting if not isinstance(item, str)]
         unlisted = {key: item for key, item in schema.items() if key not in ("enum", "const", "type")}
         if texts:
             strings.append({**unlisted, "enum": texts})
@@ -138,16 +143,21 @@ def resolved(value: Any, root: Any) -> Any:
 
 
 def with_definitions(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a subschema as a standalone schema, with the definitions of the root schema."""
+    """Return a subschema as a standalone schema, with what its references lead to in the root schema."""
     schema = _followed(schema, root)
-    if not isinstance(schema, Mapping):
+    if not any("$ref" in part for part, _ in subschemas(schema, JsonPath(""))):
         return schema
-    return {**schema, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
+    standing = {**schema, **{name: root[name] for name in ("$defs", "definitions") if name in root}}
+    references = (part.get("$ref", _DEFINITIONS[0]) for part, _ in subschemas(standing, JsonPath("")))
+    if all(reference.startswith(_DEFINITIONS) for reference in references):
+        return standing
+    base = "#/$defs/tool"
+    return {**rebased(schema, base), "$defs": {"tool": rebased(root, base)}}
 
 
 def _followed(value: Any, root: Any) -> Any:
     for _ in range(MAX_DEPTH):
-        if not (isinstance(value, Mapping) and set(value) == {"$ref"} and value["$ref"].startswith("#/")):
+        if not (isinstance(value, Mapping) and set(value) == {"$ref"} and value["$ref"].startswith("#")):
             break
         target = value_at(root, value["$ref"])
         if target is None:
@@ -265,10 +275,10 @@ def _escaped(text: str) -> str:
 
 def _searched(pattern: str) -> str:
     """Return a search pattern as one that matches the whole text."""
+    inner = without_anchors(pattern)
     start = "" if pattern.startswith("^") else "(?s:.*)"
-    end = "" if pattern.endswith("$") and not pattern.endswith("\\$") else "(?s:.*)"
-    inner = pattern.removeprefix("^")
-    return f"{start}(?:{inner[:-1] if not end else inner}){end}"
+    end = "" if inner != pattern.removeprefix("^") else "(?s:.*)"
+    return f"{start}(?:{inner}){end}"
 
 
 def json_arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:

@@ -185,8 +185,8 @@ def _arguments(text: GrammarBuilder, tool: ConstrainedTool) -> str:
         return f"{text.fixed_text(f'{ARGUMENT}=')} {json_text(text, tool)}"
     if tool.enforced:
         try:
-            schema = tool.schema("#")
-            return named_arguments(text, schema if tool.strict else loosened(schema), "=", text.json)
+            schema = tool.schema("#") if tool.strict else loosened(tool.schema("#"))
+            return named_arguments(text, schema, "=", lambda part: text.json(with_definitions(part, schema)))
         except CannotBeWritten as error:
             if tool.strict:
                 raise tool.refusal(str(error)) from error
@@ -215,8 +215,7 @@ def named_arguments(
     for name in reversed(properties):
         if not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise CannotBeWritten(f"the argument name '{name}'")
-        part = value(with_definitions(properties[name], schema))
-        written = text.rule(f"{text.fixed_text(name + sign)} {part}")
+        written = text.rule(f"{text.fixed_text(name + sign)} {value(properties[name])}")
         first, later = f"{written} {behind}", f"{comma} {written} {behind}"
         if name not in required:
             first, later = f"({first} | {last})" if last else f"({first})?", f"({comma} {written})? {behind}"

@@ -204,7 +204,7 @@ class _CompileCost:
             case int() | float():
                 return Number()
             case str():
-                return Text(literal=value, size=text_size(value))
+                return Text(size=text_size(value))
             case list():
                 return Array(tuple(map(self._constant, value)), NONE)
             case _:

@@ -17,7 +17,7 @@ from greenroom.engine.grammar.call_syntax import CallSyntax
 from greenroom.engine.grammar.constrained_tools import ConstrainedTool, constrained_tools, find_fault
 from greenroom.engine.grammar.grammar_builder import SPACE, GrammarBuilder, response_format_rule
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
-from greenroom.engine.grammar.limits import parser_limits
+from greenroom.engine.grammar.limits import ConstraintBudget, parser_limits
 from greenroom.engine.grammar.masks import TokenMask
 from greenroom.engine.grammar.matcher import Matcher
 from greenroom.engine.grammar.matcher_state import CompiledConstraint, TriggerMatcher, error_of
@@ -191,7 +191,7 @@ def _find_place(constraint: Constraint) -> None:
         tools = constrained_tools(constraint.calls.tools, constraint.calls.choice, strict_only=True)
         schemas += [(tool.checked, tool.param) for tool in tools if tool.strict]
     for checked, param in schemas:
-        if fault := find_fault(checked, param):
+        if fault := find_fault(checked, param, ConstraintBudget()):
             raise fault[0]
 
 

@@ -27,11 +27,6 @@ _CHOICES: Final = ("anyOf", "oneOf")
 _MAX_NESTED_PROOFS: Final = 6
 """Limit on the levels of properties and alternatives that a proof of exclusion looks into."""
 
-_TYPES_OF: Final[Mapping[type, set[str]]] = {
-    **{type(None): {"null"}, bool: {"boolean"}, int: {"integer", "number"}, float: {"integer", "number"}},
-    **{str: {"string"}, list: {"array"}, dict: {"object"}},
-}
-
 Parts = list[Mapping[str, Any]]
 """Schemas that hold for one value together."""
 
@@ -53,6 +48,8 @@ def compose(
     composition = _Composition(targets, lambda steps: budget.spend("steps of work", steps, root))
     while waiting := [found for found in subschemas(schema, root) if "oneOf" in found[0]]:
         for part, path in waiting:
+            if "oneOf" not in part:  # Branches written inline share their parts, which may come twice.
+                continue
             composition.separate(part, path.key("oneOf"), leave_out)
     for part, path in subschemas(schema, root):
         if "unevaluatedProperties" in part:
@@ -278,7 +275,7 @@ def _types(parts: Parts) -> set[str]:
         types &= named | {"integer"} if "number" in named else named
         listed = _values([part])
         if listed is not None:
-            types &= set().union(*(_TYPES_OF[type(value)] for value in listed))
+            types &= set().union(*(schema_keywords.TYPES_OF[type(value)] for value in listed))
     return types
 
 

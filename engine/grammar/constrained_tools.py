@@ -108,14 +108,14 @@ def _constrained_tool(tool: Tool, param: str, budget: ConstraintBudget) -> Const
     unheld = list[str]()
     try:
         checked = check_schema(parameters, param, budget, unheld)
+        while fault := find_fault(checked, param, budget):
+            error, schema, word = fault
+            if not word:
+                raise error
+            del schema[word]
+            unheld.append(error.problem.param or param)
     except ProblemError:
         return ConstrainedTool(tool.name, param, unheld=(param,))
-    while fault := find_fault(checked, param):
-        error, schema, word = fault
-        if not word:
-            return ConstrainedTool(tool.name, param, unheld=(param,))
-        del schema[word]
-        unheld.append(error.problem.param or param)
     return ConstrainedTool(tool.name, param, checked, enforced=True, unheld=tuple(dict.fromkeys(unheld)))
 
 
@@ -149,22 +149,34 @@ def _tool_of_expression(tool: Tool, pattern: str, param: str, budget: Constraint
 
 
 _MAX_TRIALS: Final = 100  # Limit on the subschemas that are compiled to find a fault's place
+_CHARACTERS_OF_A_STEP: Final = 2_000  # Characters of a schema that are read in the time of one step
 
 
-def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], str] | None:
+def find_fault(
+    schema: Any, param: str, budget: ConstraintBudget
+) -> tuple[ProblemError, dict[str, Any], str] | None:
     """Return the 400 for a checked schema that llguidance cannot compile; None if it can.
 
     Returns:
         Error that names the place, smallest subschema found to fail, and its keyword if that is known.
+
+    Raises:
+        ProblemError: 400 if the search takes too much work.
     """
-    found = _error(schema)
+
+    def error_of(part: Any) -> str:
+        grammar = json.dumps({"grammars": [{"json_schema": part}]})
+        budget.spend("steps of work", 1 + len(grammar) // _CHARACTERS_OF_A_STEP, param)
+        return grammar_error(single_bytes(), grammar, parser_limits()).partition("\n")[0]
+
+    found = error_of(schema)
     if not found:
         return None
     kind = _kind(found)
     holder, path, pieces = schema if isinstance(schema, dict) else {}, JsonPath(param), param
     definitions = {name: holder[name] for name in ("$defs", "definitions") if name in holder}
     for part, place in islice(subschemas(schema, path), 1, _MAX_TRIALS):
-        if str(place).startswith(pieces) and _kind(error := _error({**definitions, **part})) == kind:
+        if str(place).startswith(pieces) and _kind(error := error_of({**definitions, **part})) == kind:
             holder, path, pieces, found = part, place, str(place), error
     if "patternProperty" in kind:
         why = "has patterns that may match the same name: make them exclude one another"
@@ -184,11 +196,6 @@ def find_fault(schema: Any, param: str) -> tuple[ProblemError, dict[str, Any], s
         why += "" if "Regex" in reason else f": {reason}"
         word = ""
     return refusal(path.key(word) if word else path, why, "unsupported_schema"), holder, word
-
-
-def _error(schema: Any) -> str:
-    grammar = json.dumps({"grammars": [{"json_schema": schema}]})
-    return grammar_error(single_bytes(), grammar, parser_limits()).partition("\n")[0]
 
 
 def _kind(error: str) -> str:

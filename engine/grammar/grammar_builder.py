@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from greenroom.engine.grammar import limits
 from greenroom.engine.grammar.patterns import portable_pattern
+from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.messages.requests import (
     ChoiceFormat,
     JsonObjectFormat,
@@ -96,8 +97,6 @@ def response_format_rule(text: GrammarBuilder, response_format: ResponseFormat) 
         case JsonObjectFormat():
             return f"{SPACE} {text.json({'type': 'object'})}"
         case JsonSchemaFormat(schema):
-            from greenroom.engine.grammar.schema_check import check_schema  # imports NumPy
-
             checked = check_schema(schema, response_format.param)
             return f"{SPACE} {text.json(checked)}"
         case RegexFormat(pattern):

@@ -29,6 +29,7 @@ TOKEN = re.compile(
 )
 """Tokens of llguidance's lexer (`lark/lexer.rs`), as far as needed to tell names from other text."""
 
+LINE = re.compile(r"[^\n]*")
 _SPACE = re.compile(r"\s*")
 IGNORED = "%ignore"  # Key of ignored tokens among the definitions
 
@@ -58,6 +59,8 @@ class GrammarSummary:
     Args:
         schemas: Embedded JSON Schemas (`%json`); None for invalid JSON.
         intersections: Number of intersections (`&`).
+        unclosed: Position of a string or regular expression without an end, where the summary ends; -1 if
+            all have one.
         embeds: True if it embeds another grammar (`%lark`).
     """
 
@@ -66,12 +69,21 @@ class GrammarSummary:
     expressions: list[str] = attrs.field(factory=list)
     schemas: list[Any] = attrs.field(factory=list)
     intersections: int = 0
+    unclosed: int = -1
     embeds: bool = False
 
     @property
     def combining(self) -> list[str]:
         """Names of the definitions that intersect or negate."""
         return [name for name, definition in self.definitions.items() if definition.combines]
+
+
+def unused_name(stem: str, grammar: str) -> str:
+    """Return a name that begins with a stem, and with which no name in a grammar begins."""
+    if stem not in grammar:
+        return stem
+    taken = {*re.findall(rf"{stem}-([0-9]+)-", grammar)}
+    return next(f"{stem}-{number}-" for number in range(len(taken) + 1) if str(number) not in taken)
 
 
 def summarize_grammar(grammar: str) -> GrammarSummary:
@@ -110,6 +122,9 @@ class _Reader:
             at = found.end()
             if found.lastgroup == "skip":
                 continue
+            if found.group() in ('"', "/"):  # Each of many would be searched for its end.
+                self._summary.unclosed = found.start()
+                return
             yield str(found.lastgroup), found.group(), found.start(), at
             if found.group() in ("%json", "%llguidance", "%regex"):
                 at = self._json(at)[1]
@@ -135,8 +150,8 @@ class _Reader:
         elif text == "%ignore":
             self._define(IGNORED, start, Definition(start))
         elif text == "%import":
-            line = self._grammar[start:].split("\n", 1)[0]
-            self._summary.imports.append(line)
+            line = LINE.match(self._grammar, start)
+            self._summary.imports += [line.group()] if line else []
             self._define(text, start, Definition(start))
 
     def _other(self, text: str) -> None:
@@ -172,9 +187,7 @@ def probe_terminals(definitions: str, names: Sequence[str], param: str) -> None:
     """Refuse terminals that cannot be compiled within llguidance's limits. Raises ProblemError: 400 that
     names the field.
     """
-    prefix = "PROBE"
-    while prefix in definitions:
-        prefix += "X"
+    prefix = unused_name("PROBE", definitions)
     probes = [f'{prefix}-{index}: "{_PREFIX}" ({name})' for index, name in enumerate(names)]
     start = "start: " + " | ".join(f"{prefix}-{index}" for index in range(len(names)))
     lark = "\n".join([definitions, *probes, start, ""])

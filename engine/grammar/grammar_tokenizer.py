@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from typing import Any
 
 from greenroom.engine.grammar.c_interface import TokenTrie
-from greenroom.engine.tokenizer.detokenizer import is_special, name_reader
+from greenroom.engine.tokenizer.detokenizer import Vocabulary, is_special, name_reader
 from greenroom.schemas.problems import Problem, ProblemError
 
 
@@ -30,18 +30,17 @@ class GrammarTokenizer:
         backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
         if not hasattr(backend, "to_str"):
             raise _unsupported("it has no fast form")
-        size: int = backend.get_vocab_size(with_added_tokens=True)
-        self.stop_token_ids = tuple(sorted(ident for ident in set(stop_token_ids) if 0 <= ident < size))
         added = backend.get_added_tokens_decoder()
         self._special = {token.content: ident for ident, token in added.items() if is_special(token)}
         special = set(self._special.values())
         try:
             self.token_bytes = _token_bytes(backend, special)
+            self.size = len(self.token_bytes)
+            self.stop_token_ids = tuple(sorted({*stop_token_ids}.intersection(range(self.size))))
             self.trie = TokenTrie(self.token_bytes, special, self.stop_token_ids or (0,))
         except ValueError as error:
             raise _unsupported(str(error)) from error
-        self.size = size
-        self.mask_words = (size + 31) // 32
+        self.mask_words = (self.size + 31) // 32
         self._backend = backend
 
     def bytes_of(self, token: int) -> bytes:
@@ -101,8 +100,7 @@ def _token_bytes(backend: Any, special: Collection[int]) -> list[bytes]:
     read = name_reader(backend)
     added = {ident: token.content for ident, token in backend.get_added_tokens_decoder().items()}
     texts: list[bytes] = []
-    for ident in range(backend.get_vocab_size(with_added_tokens=True)):
-        name = backend.id_to_token(ident)
+    for ident, name in enumerate(Vocabulary(backend).names()):
         if name is None:
             texts.append(b"")
         elif ident in special:

@@ -8,7 +8,7 @@ import re
 import attrs
 
 from greenroom.engine.grammar import limits
-from greenroom.engine.grammar.grammar_summary import TOKEN, summarize_grammar
+from greenroom.engine.grammar.grammar_summary import LINE, TOKEN, summarize_grammar, unused_name
 from greenroom.engine.grammar.json_expressions import CannotBeEscaped, ExpressionEscaper
 
 _COMMON = {
@@ -43,7 +43,6 @@ _COMMON["SIGNED_NUMBER"] = rf"(?:\+|-)?(?:{_COMMON['NUMBER']})"
 _IMPORT = re.compile(r"%import[ \t]+common[ \t]*(?:\.[ \t]*(\w+)[ \t]*(?:->[ \t]*(\w+))?|\(([\w\s,]*)\))")
 _RANGE = re.compile(r'\s*\.\.\s*("(?:\\.|[^"\\\n])*")')
 _ATTRIBUTES = re.compile(r"\s*\[")
-_LINE = re.compile(r"[^\n]*")
 _HEX = re.compile(r"\\x([0-9a-fA-F]{2})")
 
 
@@ -79,9 +78,12 @@ class _Rewriter:
         self._escaper = ExpressionEscaper()
         self._rules: dict[str, str] = {}
         self._starts = {definition.start for definition in self._summary.definitions.values()}
-        self._prefix = "terminal"
-        while self._prefix in lark:
-            self._prefix += "x"
+        self._imports = {
+            called: terminal
+            for line in map(_IMPORT.match, self._summary.imports)
+            for terminal, called in (_imported(line) if line else ())
+        }
+        self._prefix = unused_name("terminal", lark)
 
     def rewritten(self) -> tuple[str, frozenset[str]]:
         out: list[str] = []
@@ -133,7 +135,7 @@ class _Rewriter:
 
     def _directive(self, found: re.Match[str]) -> tuple[str, int]:
         if found.group() == "%ignore":
-            line = _LINE.match(self._lark, found.end())
+            line = LINE.match(self._lark, found.end())
             assert line is not None
             return f"%ignore {self._ignored(line.group())}", line.end()
         imported = _IMPORT.match(self._lark, found.start())
@@ -153,11 +155,8 @@ class _Rewriter:
             definition = self._summary.definitions[expression]
             source = self._lark[definition.start : definition.end]
             expression = source.partition(":")[2].strip()
-        for line in self._summary.imports:
-            imported = _IMPORT.match(line)
-            for terminal, called in _imported(imported) if imported else ():
-                if called == expression and terminal in _COMMON:
-                    return self._escaper.one_token(_COMMON[terminal])
+        if (imported := self._imports.get(expression)) in _COMMON:
+            return self._escaper.one_token(_COMMON[imported])
         found = TOKEN.match(expression)
         if found is None or expression[found.end() :].strip("+* \t"):
             raise CannotBeEscaped(f"what is ignored, {expression[:80]!r},")

@@ -34,6 +34,9 @@ def check_lark(grammar: str, param: str) -> None:
             f"A grammar may have at most {limits.MAX_GRAMMAR:,} characters", param, "grammar_too_large"
         )
     summary = summarize_grammar(grammar)
+    if summary.unclosed >= 0:
+        line = grammar.count("\n", 0, summary.unclosed) + 1
+        raise _unsupported(f"A string or a regular expression that begins in line {line} has no end", param)
     if any(len(expression) > limits.MAX_PATTERN for expression in summary.expressions):
         detail = f"A regular expression may have at most {limits.MAX_PATTERN:,} characters"
         raise invalid(detail, param, "grammar_too_large")

@@ -198,9 +198,8 @@ class GrammarThreads:
     def replace_stuck(self) -> None:
         """Start a new thread in place of each stuck one, so that queued jobs proceed."""
         for thread, running in [*self._running.items()]:
-            if running is not None and running.is_stuck:
+            if running is not None and running.is_stuck and self._running.pop(thread, None) is not None:
                 log.error("grammar hangs", seconds=MAX_JOB_SECONDS)
-                del self._running[thread]
                 self._start_thread()
 
     def wait(self, seconds: float) -> None:

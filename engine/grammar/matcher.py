@@ -217,9 +217,10 @@ class Matcher:
             self._mask = error.problem
 
     def _roll_back(self, ahead: _LookAhead) -> None:
-        """Undo a token that was sampled again with a different result."""
+        """Undo a token that was sampled again with a different result; no grammar takes a stop token."""
         self._ahead = None
-        if ahead.token is not None and ahead.job.is_done and self._state.grammar is not None:
+        taken = ahead.token is not None and not self.is_stop_token(ahead.token)
+        if taken and ahead.job.is_done and self._state.grammar is not None:
             self._state.grammar.rollback(1)
 
 
@@ -276,8 +277,6 @@ def _compute_together(matchers: Mapping[int, Matcher]) -> dict[int, TokenMask | 
 
 
 def _compute(matchers: Sequence[Matcher]) -> list[TokenMask | Problem]:
-    import numpy as np
-
     words = np.zeros((len(matchers), matchers[0].mask_words), np.uint32)
     if len(matchers) == 1 or _THREADS == 1:
         for matcher, bits in zip(matchers, words, strict=True):

@@ -20,6 +20,7 @@ _WIDE = {"d": r"\p{Nd}", "w": r"\p{L}\p{M}\p{N}\p{Pc}", "s": r"\s\x1c-\x1f\x{85}
 _ANY = r"[^\n\r\x{2028}\x{2029}]"
 _REPEAT = re.compile(r"\{\d{1,5}(,\d{0,5})?\}")
 _NAMED_GROUP = re.compile(r"\(\?P?<[A-Za-z_]\w*>")
+_SET = re.compile(r"\\[dDwWsSpP]")
 _ESCAPES = {"n": r"\n", "r": r"\r", "t": r"\t", "f": r"\f", "v": r"\v", "0": r"\x00"}
 
 
@@ -106,7 +107,8 @@ class _PatternRewriter:
             return _ESCAPES[letter]
         elif letter and not letter.isalnum():
             self._at += 2
-            return "\\" + letter if letter.isascii() and not letter.isspace() else letter
+            plain = not letter.isascii() or letter.isspace() or letter in "<>"  # `\<` begins a word in Rust.
+            return letter if plain else "\\" + letter
         else:
             found = None
         if found is None:
@@ -120,7 +122,7 @@ class _PatternRewriter:
         self._at += negated
         out: list[str] = []
         while self._at < len(self._pattern) and self._pattern[self._at] != "]":
-            out.append(self._member(negated))
+            out.append(self._atoms(negated))
         if self._at >= len(self._pattern):
             raise self._refuse("A class that is never closed")
         self._at += 1
@@ -128,11 +130,22 @@ class _PatternRewriter:
             raise self._refuse("An empty class")
         return f"[{'^' if negated else ''}{''.join(out)}]"
 
+    def _atoms(self, negated: bool) -> str:
+        """Return the next atom of a class, or two with a dash between: beside a set, a dash is one itself."""
+        first = _SET.match(self._pattern, self._at)
+        written = self._member(negated)
+        following = self._pattern[self._at : self._at + 2]
+        if not following.startswith("-") or following in ("-", "-]"):
+            return written
+        self._at += 1
+        dash = r"\-" if first or _SET.match(self._pattern, self._at) else "-"
+        return written + dash + self._member(negated)
+
     def _member(self, negated: bool) -> str:
         char = self._pattern[self._at]
         if char != "\\":
             self._at += 1
-            return "\\" + char if char in "[&~#/" else char
+            return "\\" + char if char in "[&~#/-" else char
         letter = self._pattern[self._at + 1 : self._at + 2]
         if letter.lower() in _NARROW:
             self._at += 2
@@ -167,7 +180,7 @@ def count_classes(pattern: str) -> int:
 
 
 _UNICODE_CLASS = re.compile(r"\\[pPwWdDsS]")
-_IGNORES_CASE = re.compile(r"\(\?[a-zA-Z-]*i|/[a-z]*i[a-z]*$")
+_IGNORES_CASE = re.compile(r"\(\?[a-hj-zA-Z-]*i|/[a-hj-z]*i[a-z]*$")  # linear in the expression's length
 _STEPS_OF_A_UNICODE_CLASS = 10
 _STEPS_WITHOUT_CASE = 100
 """Estimated steps to parse a Unicode class, without and with case folding of its hundreds of ranges."""

@@ -86,6 +86,12 @@ def meant(word: str) -> str | None:
 
 TYPES: Final = ("null", "boolean", "integer", "number", "string", "array", "object")
 
+TYPES_OF: Final[Mapping[type, set[str]]] = {
+    **{type(None): {"null"}, bool: {"boolean"}, int: {"integer", "number"}, float: {"integer", "number"}},
+    **{str: {"string"}, list: {"array"}, dict: {"object"}},
+}
+"""Types that a value of a schema may have: 5.0 is an integer, too."""
+
 FORMATS: Final = (
     *("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid"),
 )

@@ -51,7 +51,6 @@ class Text:
 
     expressions: int = 0
     branches: int = 1
-    literal: str | None = None
     size: int = 1
     kind: Literal["string"] = "string"
 

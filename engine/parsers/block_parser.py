@@ -35,14 +35,11 @@ class OneBlockParser(BlockParser):
     """A format that puts all tool calls of a turn in one block."""
 
     @abstractmethod
-    def render_block(self, calls: Sequence[ParsedCall]) -> str:
+    def render_all(self, calls: Sequence[ParsedCall]) -> str:
         """Return a block of tool calls as text."""
 
     def render(self, name: str, arguments: str) -> str:
-        return self.render_block([ParsedCall(name, arguments)])
-
-    def render_all(self, calls: Sequence[ParsedCall]) -> str:
-        return self.render_block(calls)
+        return self.render_all([ParsedCall(name, arguments)])
 
 
 JSON_STARTS = ('{"name":', '{"type":"function"', '{"function":', '{"parameters":')
@@ -138,7 +135,7 @@ class _SectionEnd(BlockEnd):
         return found
 
 
-class SectionParser(BlockParser):
+class SectionParser(OneBlockParser):
     """A format whose blocks are lists of calls, with optional white space between them."""
 
     @abstractmethod
@@ -154,6 +151,3 @@ class SectionParser(BlockParser):
         while not (text.started and (yield from text.take_end())):
             yield from text.peek()
             yield from self.read_call(text)
-
-    def render(self, name: str, arguments: str) -> str | None:
-        return self.render_all([ParsedCall(name, arguments)])

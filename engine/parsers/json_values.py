@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from greenroom.engine.parsers.parser import Malformed, Unclosed
 
 
-def _refuse(constant: str) -> Any:
+def refuse_constant(constant: str) -> Any:
     raise ValueError(f"{constant} is not JSON")
 
 
@@ -25,8 +25,8 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-_STRICT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats)
-_LENIENT = json.JSONDecoder(parse_constant=_refuse, object_pairs_hook=without_repeats, strict=False)
+_STRICT = json.JSONDecoder(parse_constant=refuse_constant, object_pairs_hook=without_repeats)
+_LENIENT = json.JSONDecoder(parse_constant=refuse_constant, object_pairs_hook=without_repeats, strict=False)
 
 NAMES = ("name", "tool_name", "function")  # Keys of a call's name
 ARGUMENTS = ("arguments", "parameters")  # Keys of a call's arguments
@@ -101,7 +101,9 @@ _MAX_INDEX_DIGITS = 6
 
 
 def value_at(document: Any, reference: str) -> Any:
-    """Return the value at `#/…`, a JSON pointer as a fragment (RFC 6901); None if there is none."""
+    """Return the value at `#` or `#/…`, a JSON pointer as a fragment (RFC 6901); None if there is none."""
+    if reference == "#":
+        return document
     value = document
     for part in unquote(reference.removeprefix("#/")).split("/"):
         name = part.replace("~1", "/").replace("~0", "~")
@@ -166,11 +168,11 @@ def argument_pairs(arguments: str) -> dict[str, Any] | None:
     sent by the client, which may be invalid JSON.
     """
     try:
-        pairs = dict(json.loads(arguments or "{}"))
+        pairs = json.loads(arguments or "{}")
         dump_json(pairs)
-    except (ValueError, TypeError, RecursionError, Malformed):
+    except (ValueError, RecursionError, Malformed):
         return None
-    return pairs
+    return pairs if isinstance(pairs, dict) else None
 
 
 def written_value(value: object) -> str:

@@ -216,7 +216,7 @@ class HarmonyMessages:
         return True
 
     def _read_header(self, parts: list[MessagePart]) -> bool:
-        header = _HEADER.match(self._pending)
+        header = _HEADER.match(self._pending, 0, _LONGEST_HEADER)
         if header is not None and _means_all(header):
             self._begin_message(parts, header)
             return True

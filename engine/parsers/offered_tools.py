@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from greenroom.engine.parsers.json_values import value_at, without_repeats
+from greenroom.engine.parsers.json_values import refuse_constant, value_at, without_repeats
 from greenroom.engine.parsers.parser import WHITESPACE, Malformed, ParsedCall
 from greenroom.engine.parsers.python_values import read_literal
 from greenroom.schemas.messages.messages import Tool
@@ -25,7 +25,7 @@ _PYTHON_NAMES = {"True": True, "False": False, "None": None}
 _UNDECODED = object()
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,2})?")
-_MAX_REFERENCES = 16  # Limit on nested references and alternatives, since a schema may refer to itself
+_MAX_ALTERNATIVES = 1_000  # Limit on the alternatives and targets of references that are looked at
 _EXACT = 2**53
 """Limit below which every integer is exactly a float; strict clients refuse the integer 5 as `5.0`."""
 _MAX_DIGITS = 300
@@ -98,29 +98,34 @@ class OfferedTools:
         return properties if isinstance(properties, Mapping) else {}
 
 
-def schema_types(schema: Any, root: Any, depth: int = 0) -> set[str]:
+def schema_types(schema: Any, root: Any) -> set[str]:
     """Return the JSON types that a schema states; empty if it states none."""
-    if not isinstance(schema, Mapping) or depth > _MAX_REFERENCES:
-        return set()
-    named = schema.get("type")
-    if isinstance(named, str):
-        return {named}
-    if isinstance(named, Sequence):
-        return {item for item in named if isinstance(item, str)}
-    values = schema.get("enum", [schema["const"]] if "const" in schema else None)
-    if isinstance(values, Sequence):
-        return {name for value in values for name in _TYPES.get(type(value), ())}
-    branches = schema.get("anyOf") or schema.get("oneOf")
-    if isinstance(branches, Sequence):
-        return {name for branch in branches for name in schema_types(branch, root, depth + 1)}
-    reference = schema.get("$ref")
-    return schema_types(value_at(root, reference), root, depth + 1) if isinstance(reference, str) else set()
+    types, seen, waiting = set[str](), set[int](), [schema]
+    while waiting and len(seen) < _MAX_ALTERNATIVES:
+        schema = waiting.pop()
+        if not isinstance(schema, Mapping) or id(schema) in seen:
+            continue
+        seen.add(id(schema))
+        named = schema.get("type")
+        values = schema.get("enum", [schema["const"]] if "const" in schema else None)
+        branches = schema.get("anyOf") or schema.get("oneOf")
+        if isinstance(named, str):
+            types.add(named)
+        elif isinstance(named, Sequence):
+            types.update(item for item in named if isinstance(item, str))
+        elif isinstance(values, Sequence):
+            types.update(name for value in values for name in _TYPES.get(type(value), ()))
+        elif isinstance(branches, Sequence):
+            waiting += branches
+        elif isinstance(reference := schema.get("$ref"), str):
+            waiting.append(value_at(root, reference))
+    return types
 
 
 def _decode(text: str, types: set[str]) -> Any:
     stripped = text.strip(WHITESPACE)
     try:
-        return json.loads(stripped, parse_constant=_refuse, object_pairs_hook=without_repeats)
+        return json.loads(stripped, parse_constant=refuse_constant, object_pairs_hook=without_repeats)
     except (ValueError, RecursionError):
         pass
     if stripped in _PYTHON_NAMES:
@@ -148,7 +153,3 @@ def _decode_loosely(text: str, types: set[str]) -> Any:
         if "number" in types and _NUMBER.fullmatch(text):
             return float(text)
     return _UNDECODED
-
-
-def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is not JSON")

@@ -11,7 +11,7 @@ from greenroom.engine.parsers.json_values import argument_pairs
 from greenroom.engine.parsers.parser import Malformed, Unclosed
 
 _SPACE = re.compile(r"(?:[ \t\r\n]|\\\n)*")
-_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])")
+_NUMBER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]++|(?:\d[\d_]*+\.?\d*+|\.\d++)(?:[eE][-+]?\d++)?)(?![\w.])")
 _NAMES = {**{"True": True, "False": False, "None": None}, **{"true": True, "false": False, "null": None}}
 _NAME = re.compile(r"(?:True|False|None|true|false|null)(?!\w)")
 _STRING_START = re.compile(r"""([rR]?)(\"""|'''|"|')""")

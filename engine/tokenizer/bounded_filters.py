@@ -32,7 +32,6 @@ _LITTLE = 1_000  # Number of characters or elements that a filter processes free
 
 _LONGEST_INDENT = 100
 _MOST_DIGITS = 400
-_LONGEST_ATTRIBUTES = 1_000
 
 
 def bound_filter(name: str, unbound: _Filter) -> _Filter:

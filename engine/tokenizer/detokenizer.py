@@ -92,11 +92,15 @@ class TokenNames:
     """Text and bytes of each token, cached per token. `wrapped`: mlx-lm's `TokenizerWrapper`."""
 
     def __init__(self, wrapped: Any) -> None:
-        self._wrapped = wrapped
         self._tokens: dict[int, Token] = {}
         self._special = {ident for ident, token in wrapped.added_tokens_decoder.items() if is_special(token)}
         self._read = _reader_of(wrapped)
-        self._size = len(wrapped)  # each count goes through all added tokens: 0.5 ms for Gemma
+        size = len(wrapped)  # each count goes through all added tokens: 0.5 ms for Gemma
+        self._name_of: Callable[[int], Any] = getattr(
+            getattr(wrapped, "backend_tokenizer", None),
+            "id_to_token",
+            lambda ident: wrapped.convert_ids_to_tokens(ident) if ident < size else None,
+        )
 
     def look_up(self, ident: int) -> Token:
         """Return the token with this id; an id without a name, which pads the vocabulary, has no text."""
@@ -107,7 +111,7 @@ class TokenNames:
         return token
 
     def _bytes(self, ident: int) -> bytes:
-        name = self._wrapped.convert_ids_to_tokens(ident) if ident < self._size else None
+        name = self._name_of(ident)
         if not name:
             return b""
         read = None if ident in self._special else self._read(str(name))
@@ -210,15 +214,16 @@ class Vocabulary(Mapping[str, int]):
         return ident
 
     def __iter__(self) -> Iterator[str]:
-        # Ids may have gaps.
+        return (name for name in self.names() if name is not None)
+
+    def names(self) -> Iterator[str | None]:
+        """Yield the name of each id up to the highest; None in the gaps between ids."""
         missing, ident, size = 0, 0, len(self)
         while ident - missing < size and missing <= size:
-            name = self._backend.id_to_token(ident)
-            if name is None:
-                missing += 1
-            else:
-                yield name
+            name: str | None = self._backend.id_to_token(ident)
+            missing += name is None
             ident += 1
+            yield name
 
     def __len__(self) -> int:
         size: int = self._backend.get_vocab_size(with_added_tokens=True)

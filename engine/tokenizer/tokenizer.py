@@ -53,7 +53,8 @@ class ChatTokenizer:
         self.folder = folder
         self.wrapped = wrapped
         self.eos_token_ids: frozenset[int] = frozenset(wrapped.eos_token_ids)
-        self.vocab_size: int = len(wrapped)
+        # One more than the highest id: those of added tokens may leave a gap.
+        self.vocab_size: int = 1 + max([len(wrapped) - 1, *wrapped.added_tokens_decoder])
         self._encoder = TextEncoder(wrapped)
         self._as_text: dict[str, list[int]] = {}
         self._reserved: tuple[str, ...] = ()

@@ -11,6 +11,7 @@ import pytest
 
 from greenroom.engine.formats.call_format import TemplateWords
 from greenroom.engine.formats.registry import FORMATS, detect_tool_parser, make_tool_parser
+from greenroom.engine.parsers.offered_tools import schema_types
 from greenroom.engine.parsers.parser import TOOL_NAME, ParsedCall
 from greenroom.schemas.messages.messages import Tool
 from greenroom.tests.support.parsers.model_outputs import ExtractedCalls, collect_calls
@@ -52,6 +53,17 @@ def test_a_call_with_a_repeated_argument_is_text(parser_id: str) -> None:
     assert text.count("city") == 2
     found = extract(parser_id, text)
     assert (found.calls, found.text) == ((), text)
+
+
+@pytest.mark.parametrize("parser_id", WRITTEN)
+def test_arguments_that_are_no_object_are_rendered_as_they_are(parser_id: str) -> None:
+    assert "[[1, 2]]" in (make_tool_parser(parser_id).render("f", "[[1, 2]]") or "[[1, 2]]")
+
+
+def test_a_schema_that_leads_back_to_itself_in_many_ways_has_the_types_it_states() -> None:
+    again = {"$ref": "#/$defs/a"}
+    root = {"$defs": {"a": {"anyOf": [*[again] * 20, {"type": "string"}, {"oneOf": [{"enum": [1, None]}]}]}}}
+    assert schema_types(again, root) == {"string", "integer", "number", "null"}
 
 
 def rendered(parser_id: str, *calls: dict[str, Any]) -> str:

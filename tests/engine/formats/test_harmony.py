@@ -62,6 +62,12 @@ def test_channels(text: str, found: tuple[str, str, int]) -> None:
     assert read(text) == found
 
 
+@pytest.mark.parametrize("length", [300, 360, 420, 900])
+def test_a_long_header_means_the_same_however_it_is_split(length: int) -> None:
+    text = REASONING.replace("analysis", "analysis" + " " * length) + FINAL
+    assert read(text)[0] == ("Rain or sun?" if length < 370 else "")
+
+
 def test_a_thought_that_the_prompt_has_opened() -> None:
     assert read("Rain or sun?<|end|>" + FINAL, open_reasoning=True) == ("Rain or sun?", "Sun.", 0)
 

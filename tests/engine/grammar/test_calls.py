@@ -366,6 +366,43 @@ def test_a_thought_may_come_first_under_auto(grammars: Grammars) -> None:
         assert matcher.phase is phase, text
 
 
+@pytest.mark.parametrize("call_format", ["qwen3_coder", "glm4_native", "hermes_json"])
+def test_a_value_of_another_type_is_left_out_and_an_escaped_backslash_may_be_last(
+    grammars: Grammars, call_format: str
+) -> None:
+    unit = {"type": "string", "enum": ["C", "F", None, 3]}
+    properties = {"unit": unit, "folder": {"type": "string", "pattern": r"^[A-Z]:\\\\$"}}
+    schema = {"type": "object", "properties": properties, "required": ["unit", "folder"]}
+    calls = CallConstraint((Tool("look", parameters=schema, strict=True),), REQUIRED, call_format, False)
+    found = extract_calls(make_tool_parser(call_format), grammars.walk(Constraint(calls=calls), 3).text)
+    [call] = found.calls
+    validate(schema, call.arguments)
+
+
+@pytest.mark.parametrize(
+    "call_format", ["qwen3_coder", "glm4_native", "mlx_lm.gemma4", "olmo3", "hermes_json"]
+)
+def test_a_reference_inside_an_argument_leads_to_the_tools_own_schema(
+    grammars: Grammars, call_format: str
+) -> None:
+    """As those that zod-to-json-schema writes for a schema that is used again."""
+    unit = {"type": "string", "enum": ["C", "F"]}
+    pair = {"type": "array", "items": {"$ref": "#/properties/unit"}, "minItems": 1, "maxItems": 2}
+    inner = {"type": "array", "items": {"$ref": "#"}, "maxItems": 1}
+    schema = {
+        "type": "object",
+        "properties": {"unit": unit, "pair": pair, "inner": inner, "again": {"$ref": "#"}},
+        "required": ["unit", "pair"],
+        "additionalProperties": False,
+    }
+    tool = Tool("look", parameters=schema, strict=True)
+    matcher = grammars.matcher(Constraint(calls=CallConstraint((tool,), REQUIRED, call_format, False)))
+    for seed in range(5):
+        written = grammars.walk(matcher.clone(), seed, eager={END: 0.7})
+        [call] = extract_calls(make_tool_parser(call_format), written.text, (tool,)).calls
+        validate(schema, call.arguments)
+
+
 def test_arguments_keep_the_order_of_the_schema(grammars: Grammars) -> None:
     written = grammars.walk(constrained("hermes_json", REQUIRED, parallel=False), seed=5)
     (call,) = calls_of("hermes_json", written.text).calls

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from greenroom.engine.grammar import limits
+from greenroom.engine.grammar.constrained_tools import find_fault
 from greenroom.engine.grammar.limits import ConstraintBudget
 from greenroom.engine.grammar.schema_check import check_schema
 from greenroom.schemas.messages.messages import Tool, ToolChoice
@@ -186,6 +187,17 @@ def test_the_schemas_of_all_tools_share_one_budget(grammars: Grammars) -> None:
         grammars.compiler.compile(Constraint(calls=call(30, strict=True)))
     assert refused.value.problem.param == "tools[24].function.parameters"
     assert grammars.compiler.compile(Constraint(calls=call(30, strict=False)))
+
+
+def test_the_search_for_faults_is_charged_to_that_budget() -> None:
+    texts = {f"p{index}": {"type": "string", "pattern": "(a"} for index in range(20)}
+    schema = check_schema({"type": "object", "properties": texts}, "s")
+    budget = ConstraintBudget()
+    assert find_fault(schema, "s", budget)
+    budget.spend("steps of work", limits.MAX_STEPS - 3, "s")
+    with pytest.raises(ProblemError) as refused:
+        find_fault(schema, "s", budget)
+    assert refused.value.problem.code == "schema_too_large"
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from greenroom.engine.grammar.c_interface import GrammarMatcher
+from greenroom.engine.grammar.grammar_summary import unused_name
 from greenroom.engine.grammar.grammar_tokenizer import single_bytes
 from greenroom.engine.grammar.json_grammars import text_grammar
 from greenroom.engine.grammar.limits import parser_limits
+from greenroom.engine.grammar.patterns import steps_to_parse
 
 
 def accepts(lark: str, text: str) -> bool:
@@ -43,6 +46,11 @@ def accepts_escaped(lark: str, text: str) -> bool:
         (r'start: "x"+' "\n%ignore /[ \\n]+/", ["x \n x"], ["x\tx"]),
         ("start: A B\n%import common (LF, INT)\nA: INT LF\nB: LF", ["12\n\n"], ["\n\n", "12\n"]),
         ("start: /a*?(?:b|)c{2}/", ["aabcc", "cc"], ["abc"]),
+        (
+            'start: terminal A terminal-0-\nA: /\\n/\nterminal: "x"\nterminal-0-: "y"',
+            ["x\ny"],
+            ["x\n", "y"],
+        ),
     ],
 )
 def test_what_a_grammar_derives_is_derived_escaped(lark: str, texts: list[str], others: list[str]) -> None:
@@ -70,6 +78,15 @@ def test_what_is_no_text_is_an_obstacle(lark: str, obstacle: str) -> None:
     grammar = text_grammar(lark)
     assert not grammar.escaped
     assert obstacle in grammar.obstacle
+
+
+def test_hostile_names_are_read_in_time_that_grows_with_them() -> None:
+    began = time.thread_time()
+    assert text_grammar("start: terminal" + "x" * 100_000).escaped
+    assert unused_name("PROBE", "PROBE-0-PROBE-2-" + "PROBEX" * 30_000) == "PROBE-1-"
+    assert text_grammar("%import common.WS\n" * 10_000 + "%ignore WS\n" + "start: /a/").escaped
+    assert steps_to_parse("/" + "i" * 100_000 + "!") == 0
+    assert time.thread_time() - began < 10  # of about 0.1
 
 
 def test_it_is_known_which_characters_a_text_may_hold() -> None:

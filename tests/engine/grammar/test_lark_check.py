@@ -55,6 +55,8 @@ def undeclared(levels: int) -> Any:
         f"start: %json {json.dumps({'oneOf': [undeclared(50), undeclared(50)]})}",
         "start: %json " + json.dumps({"not": {"type": "string"}}),
         f"start: {'a' * limits.MAX_GRAMMAR}",
+        'start: "' + '\\"' * 100_000,
+        "start: /" + r"\/" * 100_000,
     ],
 )
 def test_what_would_not_compile_in_time_is_refused(grammar: str) -> None:

@@ -29,6 +29,7 @@ from greenroom.schemas.messages.requests import (
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.tests.support.grammars.grammar_walks import END, Grammars, validate
 from greenroom.tests.support.models.large_vocabulary import large_tokenizer
+from greenroom.tests.support.servers.bounded_waits import wait_until
 
 
 @pytest.mark.parametrize("rows", [[1], [0, 3], [0, 1, 2, 3], [0, 2, 3]])
@@ -107,6 +108,16 @@ def test_the_end_is_allowed_where_the_text_is_whole_and_not_before(grammars: Gra
     assert not matcher.is_terminated
     matcher.accept_token(grammars.token(END))
     assert matcher.is_terminated
+
+
+def test_an_end_that_is_sampled_again_as_something_else_takes_no_token_back(grammars: Grammars) -> None:
+    matcher = grammars.matcher(Constraint(RegexFormat("[0-7]{2,4}")))
+    feed(grammars, matcher, "12")
+    matcher.mask_latency.record(1_000.0)
+    end = grammars.token(END)
+    wait_until(lambda: matcher.prepare() and matcher.prepare(end))
+    feed(grammars, matcher, "34")
+    assert matcher.is_terminated or allowed(matcher) == [end]
 
 
 def test_a_token_that_is_not_allowed_is_an_error_and_never_text(grammars: Grammars) -> None:

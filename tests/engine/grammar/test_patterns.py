@@ -13,7 +13,7 @@ from greenroom.engine.grammar.grammar_builder import anchored_pattern
 from greenroom.engine.grammar.patterns import portable_pattern
 from greenroom.schemas.messages.requests import Constraint, JsonSchemaFormat
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.grammars.grammar_walks import Grammars
+from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
 
 PATTERNS = (
     *(r"^\d+$", r"^\D{3}$", r"\w\W\w", r"^\S+\s\S+$", r"[^\d\s]{2}", r"[\W\d]x", r"^[^\W]{2,3}$", "^.{2}$"),
@@ -47,6 +47,29 @@ def test_any_text_as_a_pattern_is_held_or_refused(grammars: Grammars, text: str)
     if expected is not None:
         written = grammars.walk(matcher, seed=1, limit=200)
         assert not written.stopped or expected.search(json.loads(written.text))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "held", "others"),
+    [
+        (r"^[\w-.]$", "a_-.", "`/,"),
+        (r"^[\s-z]$", " -z", "ay"),
+        (r"^[+-\d]$", "+-018", ",./"),
+        (r"^[+--]$", "+,-", "./0"),
+        (r"^[--/]$", "-./", ",0"),
+        (r"^[a-c-e]$", "abc-e", "d"),
+        (r"^[a\-c-]$", "ac-", "b"),
+        (r"^[^\d-x]$", "a`w", "-x5"),
+        (r"^[\<=>]|\<$", "<=>", "a;"),
+    ],
+)
+def test_a_dash_beside_a_set_and_an_escaped_bracket_are_characters(
+    grammars: Grammars, pattern: str, held: str, others: str
+) -> None:
+    matcher = grammars.matcher(Constraint(JsonSchemaFormat({"type": "string", "pattern": pattern})))
+    for character in held + others:
+        tokens = grammars.tokenizer.encode(json.dumps(character))
+        assert (accepted_prefix(matcher, tokens) == len(tokens)) == (character in held), character
 
 
 def test_anchors_at_the_ends_of_a_whole_pattern_are_taken_for_granted() -> None:

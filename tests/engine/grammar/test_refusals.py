@@ -20,7 +20,7 @@ from greenroom.schemas.messages.requests import (
     ResponseFormat,
 )
 from greenroom.schemas.problems import ProblemError
-from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix
+from greenroom.tests.support.grammars.grammar_walks import Grammars, accepted_prefix, validate
 
 SCHEMA = "response_format.json_schema.schema"
 
@@ -111,6 +111,21 @@ def test_what_cannot_be_compiled_is_named_with_its_path(
     assert param == f"{SCHEMA}.properties.x" + (place and f".{place}")
     assert says in detail
     assert "coerce" not in detail
+
+
+def test_branches_that_two_choices_share_are_told_apart_once(grammars: Grammars) -> None:
+    def of(name: str, value: Any, **more: Any) -> Any:
+        return {"properties": {name: {"const": value}}, "required": [name], **more}
+
+    definitions = {
+        "a": of("k", "a", oneOf=[{"$ref": "#/$defs/b"}, of("v", 1)]),
+        "y": {"oneOf": [{"$ref": "#/$defs/a"}, of("k", "y")]},
+        "b": of("v", 2, oneOf=[of("w", 1), of("w", 2)]),
+    }
+    schema = {"type": "object", "properties": {"y": {"$ref": "#/$defs/y"}}, "required": ["y"]}
+    schema = {**schema, "$defs": definitions}
+    for seed in range(6):
+        validate(schema, grammars.walk(Constraint(JsonSchemaFormat(schema)), seed).text)
 
 
 def test_a_property_may_be_named_like_a_keyword(grammars: Grammars) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from greenroom.engine.grammar import c_interface
 from greenroom.engine.grammar.c_interface import TokenTrie
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.tokenizer.detokenizer import TokenNames
+from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.models.tiny_models import TOKENIZER
 
@@ -53,7 +56,18 @@ def added_spaces() -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback, added_spaces])
+def with_a_gap() -> Tokenizer:
+    """Return a tokenizer like Phi-4-mini's, whose last tokens have ids behind a gap."""
+    state = json.loads(byte_level().to_str())
+    vocabulary = state["model"]["vocab"]
+    behind = 40 + max([*vocabulary.values(), *(token["id"] for token in state["added_tokens"])])
+    vocabulary |= {"<|late|>": behind, "Ġlate": behind + 1}
+    tokenizer = Tokenizer.from_str(json.dumps(state))
+    tokenizer.add_special_tokens(["<|late|>"])
+    return tokenizer
+
+
+@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback, added_spaces, with_a_gap])
 def test_tokens_are_read_as_llguidance_reads_them(make: Callable[[], Tokenizer]) -> None:
     import llguidance
 
@@ -69,6 +83,16 @@ def test_tokens_are_read_as_llguidance_reads_them(make: Callable[[], Tokenizer])
             assert theirs.is_special_token(ident) == (known.special(text.decode(errors="replace")) == ident)
     for written in ("\n</think>\n\n", "Hello <|im_end|> x", "a b", "éß\n\n"):
         assert known.encode(written) == tuple(theirs.tokenize_str(written, parse_special=True))
+
+
+def test_a_token_behind_a_gap_is_text_and_may_end_an_answer() -> None:
+    tokenizer = with_a_gap()
+    special, late = (tokenizer.get_vocab()[name] for name in ("<|late|>", "Ġlate"))
+    assert special > tokenizer.get_vocab_size(with_added_tokens=True)
+    assert GrammarTokenizer(tokenizer, [special]).stop_token_ids == (special,)
+    chat = ChatTokenizer(TokenizerWrapper(PreTrainedTokenizerFast(tokenizer_object=tokenizer)), Path())
+    assert [chat.token_names.look_up(ident).text for ident in (special, late)] == ["<|late|>", " late"]
+    assert special < chat.vocab_size
 
 
 def test_letters_of_byte_level_names_are_letters_in_a_vocabulary_of_sentence_pieces() -> None:

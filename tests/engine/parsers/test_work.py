@@ -6,6 +6,7 @@ The cost is the number of characters in all strings that the parsers create; no 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -48,7 +49,7 @@ class CopiedCharacters:
                 self.count += len(value)
 
 
-def copied(stream: ToolCallStream | ReasoningStream, text: str, size: int = 8) -> int:
+def copied(stream: ToolCallStream | ReasoningStream, text: str, size: int = 16) -> int:
     with CopiedCharacters() as characters:
         for at in range(0, len(text), size):
             stream.feed(text[at : at + size])
@@ -141,6 +142,23 @@ def test_a_stretch_of_text_is_not_tried_from_each_of_its_markers() -> None:
         found = collect_calls([*stream.feed(text), *stream.finish()])
         assert (found.calls, found.text) == ((), text)
         assert stream.malformed_calls < 100
+
+
+@pytest.mark.parametrize(
+    ("parser_id", "text"),
+    [
+        ("mlx_lm.gemma4", "<|tool_call>call:get_weather{city:a" + " " * 100_000 + "}<tool_call|>"),
+        ("harmony", "<|channel|>commentary to=functions." + "x" * 100_000),
+        ("mlx_lm.kimi_k2", "<|tool_calls_section_begin|><|tool_call_begin|>" + " " * 100_000 + "<|tool"),
+        ("mlx_lm.pythonic", f"<|tool_call_start|>[get_weather(days={'1' * 100_000}a)]<|tool_call_end|>"),
+    ],
+)
+def test_a_model_that_repeats_a_character_costs_little(parser_id: str, text: str) -> None:
+    stream = make_tool_parser(parser_id).new_stream(TOOLS)
+    began = time.thread_time()
+    found = collect_calls([*stream.feed(text), *stream.finish()])
+    assert found.calls or found.text == text
+    assert time.thread_time() - began < 10  # of about 0.05
 
 
 @pytest.mark.soak
