@@ -56,10 +56,10 @@ def main(
     from greenroom.tests.attack.observation import observe
     from greenroom.tests.attack.plain_rows import largest_gap
     from greenroom.tests.attack.requests.connections import attacks
-    from greenroom.tests.attack.server.free_port import free_port
     from greenroom.tests.attack.server.kinds import make_model
     from greenroom.tests.attack.server.serving import scratch_folder, server_command
     from greenroom.tests.attack.server.target import Target
+    from greenroom.tests.support.servers.free_port import free_port
 
     seed = int(time.time()) if seed is None else seed
     with scratch_folder(logs) as scratch:

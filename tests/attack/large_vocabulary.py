@@ -140,9 +140,9 @@ class Measurement:
 @click.option("--logs", type=click.Path(path_type=Path), help="Folder that keeps the logs.")
 def main(only: str, kind: str, home: Path | None, logs: Path | None) -> None:
     """Measure every case; exit with 1 if the calm stream waited longer than it may."""
-    from greenroom.tests.attack.server.free_port import free_port
     from greenroom.tests.attack.server.serving import scratch_folder, server_command
     from greenroom.tests.support.models.large_vocabulary import copies_of_large_model
+    from greenroom.tests.support.servers.free_port import free_port
 
     with scratch_folder(logs) as scratch:
         surroundings.neutralize(scratch)

@@ -30,8 +30,8 @@ from greenroom.tests.attack.requests.steps import (
     References,
     SilentReaders,
 )
-from greenroom.tests.attack.server.free_port import free_port
 from greenroom.tests.attack.server.target import Target, is_fault
+from greenroom.tests.support.servers.free_port import free_port
 
 MODELS = ("calm", "other")
 

@@ -8,9 +8,9 @@ import signal
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from greenroom.tests.browser.page import Page
+from greenroom.tests.support.servers.free_port import free_port
 from greenroom.tests.support.servers.server_processes import failing, serving
 
 
@@ -20,7 +20,8 @@ def test_an_answer_that_a_restart_cut_is_asked_again(
     database = str(tmp_path / "greenroom.db")
     model = str(tiny_model("qwen3"))
     paced = failing("a crash", "no model", pace=0.02)
-    with serving(model, "--db", database, program=paced) as server:
+    place = ("--port", str(free_port()), "--db", database)
+    with serving(model, *place, program=paced) as server:
         page.open(server.address)
         page.press("Settings")
         page.fill("Temperature", "0")
@@ -28,13 +29,12 @@ def test_an_answer_that_a_restart_cut_is_asked_again(
         page.ask("Write a long story")
         page.wait(lambda: len("".join(page.texts(".answer .markdown"))) > 20)
         page.wait(lambda: page.run(_LOADED, "/control/metrics.js"))  # the other page, which comes later
-        kept = server.address
     # It ended in the middle of the answer, and may come back.
     page.wait(lambda: page.texts(".answer .working") == ["The connection is lost: looks for the answer"])
     page.go("#control/models")
     page.wait(lambda: page.texts("main .problem") == ["The server does not answer."])
     page.wait(lambda: page.one("#status").text == "Reconnecting …")
-    with serving("greenroom-demo", model, "--port", str(urlsplit(kept).port), "--db", database):
+    with serving("greenroom-demo", model, *place):
         page.wait(lambda: page.texts("#status") == [""])
         page.wait(lambda: "Model greenroom-demo" in page.run(_CARDS))
         page.go("#chat")

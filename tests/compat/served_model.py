@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx2
 
-from greenroom.tests.attack.server.free_port import free_port
+from greenroom.tests.support.servers.free_port import free_port
 from greenroom.tests.support.servers.server_processes import GREENROOM
 
 START_TIMEOUT = 60.0

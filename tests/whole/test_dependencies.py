@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import re
@@ -17,6 +16,7 @@ import pytest
 from greenroom.engine.catalog.encoder_kinds import embedding_modules
 from greenroom.engine.catalog.kind_detection import vision_module, vlm_text_module
 from greenroom.engine.catalog.libraries import library_folder
+from greenroom.tests.support.reference.source_trees import imports_in
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -95,16 +95,8 @@ def requirements() -> dict[str, str]:
 @cache
 def imported(path: Path) -> frozenset[str]:
     """Return the dotted names of other packages' modules that a file imports."""
-    found = set[str]()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and node.module:
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        for name in names:
-            top = name.partition(".")[0]
-            if top not in {*sys.stdlib_module_names, *STANDARD_LATER, "greenroom"}:
-                found.add(name)
-    return frozenset(found)
+    own = {*sys.stdlib_module_names, *STANDARD_LATER, "greenroom"}
+    return frozenset(name for name in imports_in(path) if name.partition(".")[0] not in own)
 
 
 def package_of(module: str) -> str:
@@ -148,15 +140,9 @@ def test_whoever_imports_a_private_name_or_reads_a_library_off_its_files_needs_a
 
 def classes_with_private_methods(path: Path) -> Iterator[type]:
     """Yield a file's classes that have a base and a method that begins with an underscore."""
-    names = [
-        node.name
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef) and node.bases
-        if any(
-            isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and is_private(each.name)
-            for each in node.body
-        )
-    ]
+    classes = re.findall(r"^class (\w+)\((.*?)(?=^[@\w]|\Z)", path.read_text(), re.MULTILINE | re.DOTALL)
+    private = re.compile(r"^    (?:async )?def _(?!_)", re.MULTILINE)
+    names = [name for name, body in classes if private.search(body)]
     if names:
         module = importlib.import_module(
             ".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts))

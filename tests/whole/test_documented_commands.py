@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,6 +28,7 @@ from greenroom.tests.support.models.model_folders import make_cached
 from greenroom.tests.support.models.tiny_encoders import TinyEncoder
 from greenroom.tests.support.models.tiny_models import TinyModel
 from greenroom.tests.support.servers.bounded_waits import bounded
+from greenroom.tests.support.servers.free_port import free_port
 from greenroom.tests.support.servers.server_processes import ServerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -94,7 +94,10 @@ def told_commands() -> Iterator[str]:
     """Yield the commands in the texts of the program, with NAME for what is filled in."""
     for room in ("schemas", "engine", "actors", "http"):
         for file in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            source = file.read_text(encoding="utf-8")
+            if not re.search(r'greenroom["\s]', source):
+                continue
+            for node in ast.walk(ast.parse(source)):
                 match node:
                     case ast.JoinedStr(values=parts):
                         pieces = [part.value if isinstance(part, ast.Constant) else "NAME" for part in parts]
@@ -155,7 +158,7 @@ class Machine:
             [command] = [
                 line for line in printed.splitlines() if line.startswith(f"{sys.prefix}/bin/greenroom")
             ]
-        line = command.removeprefix(".venv/bin/").replace("11434", str(_free_port()))
+        line = command.removeprefix(".venv/bin/").replace("11434", str(free_port()))
         return subprocess.Popen(
             ["bash", "-c", f"exec {line} --port 0 --log-format json"],
             cwd=self.home,
@@ -175,11 +178,6 @@ class Machine:
             for process in processes:
                 process.send_signal(signal.SIGTERM)
             assert [server.end() for server in servers] == [0] * len(servers)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,13 @@ import ast
 import re
 from collections import Counter, defaultdict
 from collections.abc import Set
-from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+
+from greenroom.tests.support.reference.source_trees import imports_in, imports_of, statements_of, tree_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MAY_IMPORT = {
@@ -32,29 +33,6 @@ MOST_FILES = 25
 
 SOURCES = [path for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
 MODULES = {".".join(("greenroom", *path.relative_to(ROOT).with_suffix("").parts)): path for path in SOURCES}
-
-
-@cache
-def tree_of(path: Path) -> ast.Module:
-    """Return a file's syntax tree, parsed once for all tests."""
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
-def imports_in(path: Path) -> frozenset[str]:
-    """Return all imports of a file; see `imports_of`."""
-    return frozenset(imports_of(tree_of(path)))
-
-
-def imports_of(tree: ast.AST) -> set[str]:
-    """Return the dotted names of all imported modules and of the names imported from them."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names.update((node.module, *(f"{node.module}.{alias.name}" for alias in node.names)))
-    return names
 
 
 def imports_at_load_time(tree: ast.Module) -> set[str]:
@@ -124,7 +102,7 @@ def test_no_file_and_no_class_is_too_long_to_be_read_at_once() -> None:
     classes = {
         f"{name}: {node.name}": (node.end_lineno or 0) - node.lineno + 1
         for name, path in files.items()
-        for node in ast.walk(tree_of(path))
+        for node in statements_of(tree_of(path))
         if isinstance(node, ast.ClassDef)
     }
     assert {name: count for name, count in lines.items() if count > LONGEST_FILE} == {}

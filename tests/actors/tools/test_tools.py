@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import resource
-import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -36,6 +35,7 @@ from greenroom.schemas.protocols.tools_protocol import (
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
 from greenroom.tests.support.servers.far_servers import Asked, Script, standing_in
+from greenroom.tests.support.servers.free_port import free_port
 
 pytest.importorskip("mcp")
 
@@ -203,9 +203,7 @@ async def test_a_lost_list_and_a_missing_program_are_told() -> None:
 @asynccontextmanager
 async def serving_toy() -> AsyncIterator[str]:
     """Run the toy server over HTTP, and yield its address."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     command = [sys.executable, str(PROGRAMS / "toy_server.py"), str(port)]
     async with trio.open_nursery() as nursery:
         process = await nursery.start(partial(trio.run_process, command, capture_stderr=True, check=False))

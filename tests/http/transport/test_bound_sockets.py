@@ -15,6 +15,7 @@ from greenroom.http.transport.accept_loop import AcceptLoop, close_listeners, op
 from greenroom.schemas.settings.listen_address import parse_listen_address
 from greenroom.schemas.settings.settings import Settings
 from greenroom.tests.support.servers.connection_app import make_app
+from greenroom.tests.support.servers.free_port import free_port
 from greenroom.tests.support.servers.http_servers import RawClient, Server, fetch, running
 
 
@@ -58,8 +59,7 @@ async def test_by_default_it_answers_on_both_loopback_addresses_and_one_port() -
 
 @needs_ipv6
 async def test_a_port_of_ones_own_choice_is_listened_to_on_both_too() -> None:
-    with _bound(0, socket.AF_INET) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     for host in ("localhost", "LOCALHOST."):
         listeners = await open_listeners(Settings(host=host, port=port), ())
         close_listeners(listeners)
@@ -169,8 +169,7 @@ async def test_the_host_decides_on_which_addresses_it_listens() -> None:
 
 @needs_ipv6
 async def test_it_listens_on_further_addresses() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     settings = Settings(listen=(f"127.0.0.1:{port}", f"[::1]:{port}"))
     async with running(make_app(), settings) as server:
         for host in ("127.0.0.1", "::1"):

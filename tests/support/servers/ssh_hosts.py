@@ -17,6 +17,7 @@ import attrs
 import pytest
 
 from greenroom.tests.support.servers.bounded_waits import PATIENCE
+from greenroom.tests.support.servers.free_port import free_port
 
 _SSHD = shutil.which("sshd") or shutil.which("/usr/sbin/sshd")
 NAME = "second-host"
@@ -49,7 +50,7 @@ def second_host(folder: Path) -> Iterator[SecondHost]:
     if os.geteuid() == 0:
         Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # sshd confines itself there
     with _network() as (namespace, here, there):
-        port = _free_port() if not namespace else 2222
+        port = free_port() if not namespace else 2222
         _write(folder, there, port)
         server = [_SSHD, "-D", "-e", "-f", str(folder / "sshd_config")]
         inside = ["ip", "netns", "exec", namespace] if namespace else []
@@ -123,11 +124,6 @@ def _write(folder: Path, address: str, port: int) -> None:
     ssh.parent.mkdir()
     ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F "{folder / "ssh_config"}" "$@"\n')
     ssh.chmod(0o755)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def _wait_for(address: str, port: int, process: subprocess.Popen[bytes], log: Path) -> None:
