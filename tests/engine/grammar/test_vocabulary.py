@@ -16,9 +16,11 @@ from transformers import PreTrainedTokenizerFast
 
 from greenroom.engine.grammar import c_interface
 from greenroom.engine.grammar.c_interface import TokenTrie
+from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.tokenizer.detokenizer import TokenNames
 from greenroom.engine.tokenizer.tokenizer import ChatTokenizer
+from greenroom.schemas.messages.requests import Constraint, RegexFormat
 from greenroom.schemas.problems import ProblemError
 from greenroom.tests.support.models.tiny_models import TOKENIZER
 
@@ -67,7 +69,7 @@ def with_a_gap() -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback, added_spaces, with_a_gap])
+@pytest.mark.parametrize("make", [byte_level, with_added_tokens, byte_fallback, added_spaces])
 def test_tokens_are_read_as_llguidance_reads_them(make: Callable[[], Tokenizer]) -> None:
     import llguidance
 
@@ -89,7 +91,16 @@ def test_a_token_behind_a_gap_is_text_and_may_end_an_answer() -> None:
     tokenizer = with_a_gap()
     special, late = (tokenizer.get_vocab()[name] for name in ("<|late|>", "Ġlate"))
     assert special > tokenizer.get_vocab_size(with_added_tokens=True)
-    assert GrammarTokenizer(tokenizer, [special]).stop_token_ids == (special,)
+    matcher = GrammarCompiler(GrammarTokenizer(tokenizer, [special])).compile(
+        Constraint(RegexFormat(" late"))
+    )
+    assert matcher is not None
+    for ident in (late, special):
+        mask = matcher.mask()
+        assert mask is not None
+        assert mask.allows(ident)
+        matcher.accept_token(ident)
+    assert matcher.is_terminated
     chat = ChatTokenizer(TokenizerWrapper(PreTrainedTokenizerFast(tokenizer_object=tokenizer)), Path())
     assert [chat.token_names.look_up(ident).text for ident in (special, late)] == ["<|late|>", " late"]
     assert special < chat.vocab_size
