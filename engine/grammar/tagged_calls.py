@@ -216,6 +216,6 @@ def _is_json(text: str) -> bool:
     """Return whether a parser without a schema would read a string as another type."""
     try:
         json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text.lower() in ("true", "false", "null", "none") or text[0] in "[{"
     return True

@@ -9,6 +9,7 @@ from typing import Literal
 import pytest
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES, make_tool_parser
+from greenroom.engine.grammar.tagged_calls import _is_json
 from greenroom.schemas.messages.messages import ARGUMENT, TextInput, Tool, ToolChoice, text_tool
 from greenroom.schemas.messages.requests import CallConstraint, Constraint
 from greenroom.schemas.problems import ProblemError
@@ -120,3 +121,7 @@ def test_what_cannot_be_held_is_named(grammars: Grammars, syntax: Syntax, defini
     problem = refused.value.problem
     assert (problem.status, problem.param) == (400, PARAM)
     assert what in problem.detail
+
+
+def test_a_value_that_is_nested_too_deep_to_be_read_is_no_plain_text() -> None:
+    assert _is_json("[" * 100_000)
