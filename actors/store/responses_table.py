@@ -21,25 +21,17 @@ _APART = ("input", "output", "system_prompt")  # These have tables of their own
 _COLUMNS = tuple(name for name in attrs.fields_dict(StoredResponse) if name not in _APART)
 
 
+@attrs.frozen(eq=False)
 class ResponsesTable:
     """Responses by id and owner; an unknown one raises a ProblemError with a 404. `boot`: unique id of this
     server process, by which its running responses are told from those that an earlier one left.
     """
 
-    def __init__(
-        self,
-        connection: Connection,
-        items: ItemsTable,
-        conversations: ConversationsTable,
-        capacity: Capacity,
-        boot: str,
-    ) -> None:
-        self._connection = connection
-        self._items = items
-        self._conversations = conversations
-        self._prompts = SystemPromptsTable(connection)
-        self._capacity = capacity
-        self._boot = boot
+    _connection: Connection
+    _items: ItemsTable
+    _conversations: ConversationsTable
+    _capacity: Capacity
+    _boot: str
 
     def begin(self, response: StoredResponse) -> None:
         """Add an unfinished response, in a transaction, without adding its items to its conversation.
@@ -79,7 +71,8 @@ class ResponsesTable:
             if joined is not None:
                 self._conversations.touch(joined)
             if response.system_prompt is not None and joined == conversation:
-                self._prompts.keep(response.system_prompt, response=number, conversation=conversation)
+                prompts = SystemPromptsTable(self._connection)
+                prompts.keep(response.system_prompt, response=number, conversation=conversation)
             self._connection.write(
                 "update greenroom_responses set last_item ="
                 " (select coalesce(max(number), 0) from greenroom_items) where number = ?",

@@ -283,21 +283,11 @@ class DatabaseOpener:
             sqlite3.Error: The database cannot be opened.
             OSError: The database cannot be opened.
         """
-        settings = self._settings
         connection = keys = Connection(self._database, is_abandoned, busy_timeout, lambda: self.deadline)
         try:
             if connection.path is not None and not self._owns(connection.path):
                 connection = Connection(MEMORY, is_abandoned, busy_timeout, lambda: self.deadline)
-            tables = Tables(
-                connection,
-                self._boot,
-                storing=settings.store_responses,
-                retention_days=settings.store_retention_days,
-                max_bytes=settings.store_max_bytes,
-                audit_days=settings.audit_days,
-                audit_rows=settings.audit_rows,
-                keys=keys,
-            )
+            tables = Tables(connection, self._boot, self._settings, keys)
             log.info("database opened", actor="store", path=str(connection.path or "in memory"))
             if failed := tables.responses.fail_unfinished():
                 log.warning("responses of a stopped server failed", actor="store", responses=failed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import time
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -22,6 +21,7 @@ from greenroom.actors.store.retention import Retention
 from greenroom.schemas.events.events import Failed
 from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed, DescribeStore, Prune
+from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import (
     CALLS,
     AuditFilter,
@@ -39,31 +39,21 @@ DAY = 86_400.0
 
 
 class Tables:
-    """The tables of a connection.
-
-    Args:
-        storing: True if clients' content may be added.
-        retention_days: Days without use after which data is deleted; inf keeps everything.
-        max_bytes: Maximum size of the database in bytes; None for no limit.
-        audit_rows: Maximum number of rows of the audit.
-        keys: Connection to the database of the keys; None for the same one.
+    """The tables of a connection, by default with the usual limits. `keys`: connection to the database of the
+    keys; None for the same one.
     """
 
     def __init__(
         self,
         connection: Connection,
         boot: str,
-        *,
-        storing: bool = True,
-        retention_days: float = math.inf,
-        max_bytes: int | None = None,
-        audit_days: float = math.inf,
-        audit_rows: int = 1_000_000,
+        settings: Settings | None = None,
         keys: Connection | None = None,
     ) -> None:
+        settings = settings or Settings()
         self._connection = connection
-        self._capacity = capacity = Capacity(connection, max_bytes, storing=storing)
-        self._retention_days = retention_days
+        self._capacity = Capacity(connection, settings.store_max_bytes, storing=settings.store_responses)
+        capacity, self._retention_days = self._capacity, settings.store_retention_days
         self.items = ItemsTable(connection)
         self.conversations = ConversationsTable(connection, self.items, capacity)
         self.responses = ResponsesTable(connection, self.items, self.conversations, capacity, boot)
@@ -72,7 +62,7 @@ class Tables:
         self.secrets = SecretsTable(connection)
         self.capabilities = CapabilitiesTable(connection)
         self.working_space = WorkingSpaceTable(connection)
-        self.audit = AuditTable(connection, audit_days, audit_rows, capacity)
+        self.audit = AuditTable(connection, settings.audit_days, settings.audit_rows, capacity)
         self.keys = KeysTable(keys or connection)
 
     def answer(self, message: Run[Any] | CheckStoring) -> Result | Committed:

@@ -126,24 +126,17 @@ async def fetch_model(
             model; 409 while it is being deleted.
     """
     cache = hub_cache_folder() if cache is None else cache
-    return await _Fetch(wish, report, tell, cache, room or DiskRoom()).run()
+    return await _Fetch(wish, ProgressMeter(report), tell, cache, room or DiskRoom()).run()
 
 
+@attrs.frozen(eq=False)
 class _Fetch:
-    def __init__(
-        self,
-        wish: Wish,
-        report: Callable[[DownloadProgress], None],
-        tell: Callable[[Download], None],
-        cache: Path,
-        room: DiskRoom,
-    ) -> None:
-        self._wish = wish
-        self._room = room
-        self._tell = tell
-        self._cache = cache
-        self._meter = ProgressMeter(report)
-        self._source = hub_address()
+    _wish: Wish
+    _meter: ProgressMeter
+    _tell: Callable[[Download], None]
+    _cache: Path
+    _room: DiskRoom
+    _source: str = attrs.field(init=False, factory=hub_address)
 
     async def run(self) -> Path:
         wish = self._wish

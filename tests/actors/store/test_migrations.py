@@ -20,6 +20,7 @@ from greenroom.actors.store.migrations import (
     share_storage,
 )
 from greenroom.actors.store.read_only import read_working_space
+from greenroom.actors.store.retention import Retention
 from greenroom.actors.store.tables import Tables
 from greenroom.schemas.models.capabilities import WorkingSpace
 from greenroom.tests.support.actors.stored_records import PROBED, completion, conversation, item, response
@@ -105,7 +106,7 @@ def test_each_owners_bytes_are_counted_as_rows_come_and_go(connection: Connectio
     tables.responses.delete("a", "k")
     tables.responses.delete_conversation("c", "k")
     assert counted(connection)["k"] == 512 + len("{}[]") + len('{"title": ""}') + len("long" * 100)
-    for _ in Tables(connection, "boot", retention_days=-1.0).retention().steps():
+    for _ in Retention(connection, tables.responses, tables.conversations, time.time() + 1.0).steps():
         pass
     assert set(counted(connection).values()) == {0}
 

@@ -367,7 +367,7 @@ def test_maintenance_begins_anew_in_a_file_that_replaces_its_own(tmp_path: Path)
         for path in tmp_path.iterdir():
             path.unlink()
 
-    settings = Settings(db=str(tmp_path / "db"), store_retention_days=1e-9)
+    settings = Settings(db=str(tmp_path / "db"), store_retention_days=1e-12)
     loop = StoreLoop(DatabaseOpener(str(tmp_path / "db"), settings), report)
     loop.put(Job(Run(lambda tables: tables.completions.save(completion("c")), writes=True), Reply()))
     loop.put(Job(Prune(), Reply()))  # takes several steps, between which others are answered
