@@ -38,12 +38,14 @@ class EventLog:
         changed: Parking lot where readers wait for the next entry.
         last: Last entry; None until it is present.
         model: Name of the answering model; known before the first entry.
+        backend: Name of the remote that answers, or `local`, likewise; empty for a log from the store.
     """
 
     def __init__(self, entries: Iterable[RunEvent] = (), model: str | None = None) -> None:
         self.changed = trio.lowlevel.ParkingLot()
         self.last: RunEnded | Failed | None = None
         self.model = model
+        self.backend = ""
         self._fixed: list[RunEvent] = [*entries]
         self._tail = ReplyBuffer()
 
@@ -186,6 +188,10 @@ class Subscription:
     def model(self) -> str | None:
         """Name of the answering model; known before the first entry."""
         return self._log.model
+
+    @property
+    def backend(self) -> str:
+        return self._log.backend
 
     async def receive(self) -> RunEvent:
         """Return the next entry. It may be cancelled and called again. Raises trio.EndOfChannel: no entries

@@ -116,7 +116,7 @@ class RunTask:
             event = await generation.receive()
         except trio.EndOfChannel:
             event = Failed(internal_error())
-        run.log.model = generation.key.model
+        run.log.model, run.log.backend = generation.key.model, generation.backend
         run.take(event)
         for event in generation.receive_ready():
             run.take(event)

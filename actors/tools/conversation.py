@@ -201,7 +201,7 @@ class ToolConversation(RequestEvents):
 
     def _take(self, event: InferenceEvent) -> None:
         assert self._generation is not None
-        self.key = self._generation.key
+        self.key, self.backend = self._generation.key, self._generation.backend
         match event:
             case Admitted():
                 if not self._was_admitted:

@@ -12,7 +12,6 @@ from greenroom.actors.requests.generation import Generation, RequestEvents
 from greenroom.actors.tools.conversation import start_generation
 from greenroom.http.answering.collecting import (
     CollectedChoice,
-    CollectingFormatter,
     CompletedEventStream,
     OnComplete,
     collect_choices,
@@ -138,8 +137,7 @@ def _event_stream(
     generation = generations[0]
     if on_complete is None:
         return EventStream(generation, formatter, received)
-    collecting = CollectingFormatter(formatter, generation.request.choices)
-    return CompletedEventStream(generation, collecting, received, generation.key.model, on_complete)
+    return CompletedEventStream(generation, formatter, received, on_complete)
 
 
 async def _collect(

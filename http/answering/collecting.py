@@ -9,7 +9,7 @@ import attrs
 import trio
 
 from greenroom.actors.core.ref import Ref
-from greenroom.actors.requests.generation import Generation
+from greenroom.actors.requests.generation import Generation, RequestEvents
 from greenroom.http.answering.current_request import (
     audited_request,
     for_caller,
@@ -265,54 +265,19 @@ class OnComplete:
     last_bytes: bytes = b""
 
 
-class CollectingFormatter:
-    """Wraps a stream formatter and collects the choices that pass through it."""
-
-    def __init__(self, formatter: StreamFormatter, choices: int) -> None:
-        self._formatter = formatter
-        self._collectors = [ChoiceCollector() for _ in range(choices)]
-        self.opening = formatter.opening
-        self.heartbeat = formatter.heartbeat
-        self.failure = formatter.failure
-
-    @property
-    def content_type(self) -> str:
-        return self._formatter.content_type
-
-    @property
-    def finished(self) -> bool:
-        return self._formatter.finished
-
-    @property
-    def has_news(self) -> bool:
-        return self._formatter.has_news
-
-    def event(self, event: InferenceEvent) -> bytes:
-        """Return the bytes that an event sends to the client, and collect the event."""
-        if not isinstance(event, Failed):
-            collect(event, self._collectors)
-        return self._formatter.event(event)
-
-    def collected(self) -> list[CollectedChoice] | None:
-        """Return the choices if all are complete."""
-        choices = [choice for collector in self._collectors if (choice := collector.collected())]
-        return choices if len(choices) == len(self._collectors) else None
-
-
 class CompletedEventStream(EventStream):
     """The body of a streamed response: tokens are sent at once, the last bytes after the final step."""
 
     def __init__(
         self,
-        events: Events,
-        formatter: CollectingFormatter,
+        generation: RequestEvents,
+        formatter: StreamFormatter,
         received: Iterable[InferenceEvent],
-        model: str,
         on_complete: OnComplete,
     ) -> None:
-        super().__init__(events, formatter, received)
-        self._collecting = formatter
-        self._model = model
+        super().__init__(generation, formatter, received)
+        self._collectors = [ChoiceCollector() for _ in range(generation.request.choices)]
+        self._model = generation.key.model
         self._on_complete = on_complete
         self._pending: list[CollectedChoice] | None = None
         self._closed = False
@@ -321,12 +286,19 @@ class CompletedEventStream(EventStream):
         if self._pending is not None:
             return await self._close(self._pending)
         piece = await super().__anext__()
-        if not self._closed and self._collecting.finished:
-            self._pending = self._collecting.collected()
-            if self._pending is not None:
+        if not self._closed and self._formatter.finished:
+            choices = [choice for collector in self._collectors if (choice := collector.collected())]
+            if len(choices) == len(self._collectors):
+                self._pending = choices
                 # An empty piece would end the body.
-                return piece.removesuffix(self._on_complete.last_bytes) or await self._close(self._pending)
+                return piece.removesuffix(self._on_complete.last_bytes) or await self._close(choices)
         return piece
+
+    async def format(self, events: Sequence[InferenceEvent]) -> bytes:
+        for event in events:
+            if not isinstance(event, Failed):
+                collect(event, self._collectors)
+        return await super().format(events)
 
     async def _close(self, choices: Sequence[CollectedChoice]) -> bytes:
         self._pending, self._closed = None, True
@@ -335,7 +307,10 @@ class CompletedEventStream(EventStream):
         except Exception:
             log.exception("recording crashed")
             problem = internal_error()
-        return self._on_complete.last_bytes if problem is None else self._collecting.failure(problem)
+        if problem is None:
+            return self._on_complete.last_bytes
+        self._record(problem)
+        return self._formatter.failure(problem)
 
 
 STEPS = "greenroom_steps"  # Member with the steps, in a complete message and in deltas; SDKs ignore it

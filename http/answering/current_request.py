@@ -176,6 +176,8 @@ async def describe_models(pool: Ref[PoolMessage], name: str | None = None) -> tu
         if patterns and name is not None and error.problem.status == 404:
             raise ProblemError(model_not_found(name)) from None  # the problem names models like it
         raise
+    if not patterns:
+        return found  # the same object as before while nothing has changed, so that its list is kept
     allowed = tuple(each for each in found if is_allowed(patterns, each.model or each.id))
     if name is not None and not allowed:
         raise ProblemError(model_not_found(name))

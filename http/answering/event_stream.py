@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import attrs
 import trio
@@ -14,7 +16,7 @@ from quart.wrappers.response import ResponseBody
 from greenroom.actors.core.ref import ActorStopped, Ref
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.requests.generation import RequestEvents
-from greenroom.http.answering.current_request import audited_request
+from greenroom.http.answering.current_request import audited_request, request_resources
 from greenroom.http.encoding.encoding import json_ascii
 from greenroom.http.encoding.problem_documents import AnswerCutError
 from greenroom.schemas.events.events import (
@@ -80,7 +82,25 @@ class StreamFormatter(Protocol):
         """
 
 
-class EventStream(ResponseBody):
+class StreamBody(ResponseBody):
+    """The body of a response whose source the request's resources close."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the source open."""
+
+    def __aiter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    async def __anext__(self) -> bytes: ...
+
+
+class EventStream(StreamBody):
     """The body of a streamed response.
 
     All events that have arrived by the time the client can accept more are sent as one piece.
@@ -102,17 +122,6 @@ class EventStream(ResponseBody):
     @property
     def content_type(self) -> str:
         return self._formatter.content_type
-
-    async def __aenter__(self) -> EventStream:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the generation open: the request's resources close it."""
-
-    def __aiter__(self) -> EventStream:
-        return self
 
     async def __anext__(self) -> bytes:
         piece, heartbeat_at = b"", trio.current_time() + HEARTBEAT
@@ -166,17 +175,15 @@ class ThreadedEventStream(EventStream):
     """The body of a streamed response whose formatter is slow, so that it runs on a worker thread."""
 
     async def format(self, events: Sequence[InferenceEvent]) -> bytes:
-        return await trio.to_thread.run_sync(self._format_here, events)
-
-    def _format_here(self, events: Sequence[InferenceEvent]) -> bytes:
-        return b"".join(map(self._formatter.event, events))
+        return await trio.to_thread.run_sync(b"".join, map(self._formatter.event, events))
 
 
 class ParallelGenerations:
-    """Runs generations concurrently while it is entered."""
+    """Runs generations concurrently while it is entered; the failure of one is the last event of all."""
 
     def __init__(self, generations: Sequence[RequestEvents]) -> None:
         self._generations = generations
+        self._has_failed = False
         self._nursery = trio.open_nursery()
         self._sender, self._receiver = trio.open_memory_channel[InferenceEvent](0)
 
@@ -184,15 +191,18 @@ class ParallelGenerations:
         """Return the next event of any generation. May be cancelled and called again. Raises
         trio.EndOfChannel: all have ended.
         """
-        return await self._receiver.receive()
+        return self._noticed(await self._receiver.receive())
 
     def receive_ready(self) -> list[InferenceEvent]:
-        ready = []
-        while True:
-            try:
-                ready.append(self._receiver.receive_nowait())
-            except (trio.WouldBlock, trio.EndOfChannel):
-                return ready
+        ready: list[InferenceEvent] = []
+        with suppress(trio.WouldBlock, trio.EndOfChannel):
+            while not self._has_failed:
+                ready.append(self._noticed(self._receiver.receive_nowait()))
+        return ready
+
+    def _noticed(self, event: InferenceEvent) -> InferenceEvent:
+        self._has_failed = isinstance(event, Failed)
+        return event
 
     async def __aenter__(self) -> ParallelGenerations:
         nursery = await self._nursery.__aenter__()
@@ -225,7 +235,7 @@ class ParallelEventStream(EventStream):
         super().__init__(generations, formatter)
         self._generations = generations
 
-    async def __aenter__(self) -> ParallelEventStream:
+    async def __aenter__(self) -> Self:
         await self._generations.__aenter__()
         return self
 
@@ -235,8 +245,8 @@ class ParallelEventStream(EventStream):
         await self._generations.__aexit__(kind, error, trace)
 
 
-class ProgressStream(ResponseBody):
-    """The body of a response that sends the events of a reply, and closes the reply at its end.
+class ProgressStream(StreamBody):
+    """The body of a response that sends the events of a reply.
 
     Args:
         first: Event that came before the headers were sent.
@@ -249,17 +259,6 @@ class ProgressStream(ResponseBody):
         self._latest = encode(first)
         self._begun = False
         self._audited = audited_request()
-
-    async def __aenter__(self) -> ProgressStream:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._replies.close()
-
-    def __aiter__(self) -> ProgressStream:
-        return self
 
     async def __anext__(self) -> bytes:
         """Return the next event; after a silence, the last one again."""
@@ -290,13 +289,10 @@ async def progress_response(
         replies = await ref.stream(message)
     except ActorStopped:
         raise ProblemError(draining()) from None
-    try:
-        first = await replies.receive()
-        if isinstance(first, Failed):
-            raise ProblemError(first.problem)
-    except BaseException:
-        replies.close()
-        raise
+    request_resources().callback(replies.close)
+    first = await replies.receive()
+    if isinstance(first, Failed):
+        raise ProblemError(first.problem)
     headers = {"content-type": content_type, "cache-control": "no-cache", "x-accel-buffering": "no"}
     response = Response(ProgressStream(replies, first, encode), headers=headers)
     response.timeout = None

@@ -199,7 +199,8 @@ FOR_OPERATORS = (403,)
 
 @attrs.frozen
 class RouteDescription:
-    """The description of a route for the reader of `/openapi.json`.
+    """The description of a route for the reader of `/openapi.json`; it decorates the route's function, below
+    the decorator that adds the route.
 
     Every route may also answer with the problems of any request (`greenroom.http.operations.openapi`), and
     one that reads a body with those of bodies.
@@ -208,7 +209,7 @@ class RouteDescription:
         summary: Sentence without a full stop, in the imperative.
         body: Wire type of the request's body; None for no body, or one without a type of its own.
         converter: Converter that reads the body; it tells which types have several forms on the wire.
-        body_media: Media type of the body; None for no body.
+        body_media: Media type of the body, JSON by default; None for no body.
         query: attrs class whose fields are the parameters of the URL's query; None for none.
         answer: Wire type of the answer in JSON; None for one that is not described further.
         status: Status of the answer; None if the route only refuses.
@@ -217,42 +218,24 @@ class RouteDescription:
     summary: str
     body: Any = None
     converter: cattrs.Converter | None = None
-    body_media: str | None = None
+    body_media: str | None = attrs.field()
     query: type[attrs.AttrsInstance] | None = None
     answer: Any = None
     media: tuple[str, ...] = (JSON,)
     status: int | None = 200
     problems: tuple[int, ...] = ()
 
+    @body_media.default
+    def _media_of_body(self) -> str | None:
+        return None if self.body is None else JSON
 
-_DESCRIPTION = "route_description"
-
-
-def described(
-    summary: str,
-    *,
-    body: Any = None,
-    converter: cattrs.Converter | None = None,
-    body_media: str | None = None,
-    query: type[attrs.AttrsInstance] | None = None,
-    answer: Any = None,
-    media: tuple[str, ...] = (JSON,),
-    status: int | None = 200,
-    problems: tuple[int, ...] = (),
-) -> Callable[[F], F]:
-    """Return a decorator that describes a route's function, below the decorator that adds the route.
-    `summary`: see `RouteDescription`; likewise the others. A `body` is JSON unless `body_media` says so.
-    """
-    body_media = JSON if body is not None and body_media is None else body_media
-    description = RouteDescription(
-        summary, body, converter, body_media, query, answer, media, status, problems
-    )
-
-    def describe(handler: F) -> F:
-        setattr(handler, _DESCRIPTION, description)
+    def __call__(self, handler: F) -> F:
+        setattr(handler, _DESCRIPTION, self)
         return handler
 
-    return describe
+
+described = RouteDescription
+_DESCRIPTION = "route_description"
 
 
 def description_of(handler: Any) -> RouteDescription | None:

@@ -46,6 +46,11 @@ T = TypeVar("T")
 W = TypeVar("W")
 
 
+def _made(of: Callable[[Settings], Any]) -> Any:
+    """Return an attrs field whose default is made of the settings."""
+    return attrs.field(default=attrs.Factory(lambda self: of(self.settings), takes_self=True))
+
+
 @attrs.frozen(eq=False)
 class RouteServices:
     """The application's actors, settings and readers, given to each protocol's routes.
@@ -61,12 +66,14 @@ class RouteServices:
     settings: Settings
     status_timeout: float = STATUS_TIMEOUT
     bodies: RequestBodies = attrs.field()
-    forms: FormReader = attrs.field()
-    fetcher: Fetcher = attrs.field()
+    forms: FormReader = _made(lambda settings: FormReader(settings.max_upload_bytes))
+    fetcher: Fetcher = _made(Fetcher)
     answers: AnswerAccount = attrs.field(factory=AnswerAccount)
-    hosts: HostGuard = attrs.field()
-    door: Door = attrs.field()
-    deadlines: RequestDeadlines = attrs.field()
+    hosts: HostGuard = _made(HostGuard)
+    door: Door = _made(
+        lambda settings: Door(KeyRing(settings_keys(settings)), open_loopback=settings.open_loopback)
+    )
+    deadlines: RequestDeadlines = _made(lambda settings: RequestDeadlines(settings.request_timeout))
     reload: Callable[[], Awaitable[Reloaded]] | None = None
     reloaded: Callable[[], Settings] | None = None
 
@@ -79,27 +86,6 @@ class RouteServices:
         if audit is not None and audit.book.content:
             observers.append(partial(audit_body, audit.book))
         return RequestBodies(self.settings.max_body_bytes, partial(_tell, observers) if observers else None)
-
-    @forms.default
-    def _new_forms(self) -> FormReader:
-        return FormReader(self.settings.max_upload_bytes)
-
-    @hosts.default
-    def _new_hosts(self) -> HostGuard:
-        return HostGuard(self.settings)
-
-    @door.default
-    def _new_door(self) -> Door:
-        settings = self.settings
-        return Door(KeyRing(settings_keys(settings)), open_loopback=settings.open_loopback)
-
-    @deadlines.default
-    def _new_deadlines(self) -> RequestDeadlines:
-        return RequestDeadlines(self.settings.request_timeout)
-
-    @fetcher.default
-    def _new_fetcher(self) -> Fetcher:
-        return Fetcher(self.settings)
 
     @property
     def settings_now(self) -> Settings:

@@ -90,6 +90,12 @@ def check_names(tools: Iterable[Tool], fields: Iterable[str]) -> None:
             raise invalid(detail, field)
 
 
+def definition_of(tool: Tool) -> str:
+    """Return the definition of a tool as the model reads it within a conversation."""
+    members = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+    return json.dumps(members, ensure_ascii=False)
+
+
 def _text_input(wire: Any, field: str) -> tuple[TextInput, str]:
     if wire is None:
         return TextInput(), field

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from greenroom.http.answering.tools import definition_of
 from greenroom.http.media.media_reader import MediaReader, unknown_file
 from greenroom.schemas.messages.messages import ContentPart, ImagePart, TextPart, Tool
 from greenroom.schemas.problems import ProblemError, invalid, missing
@@ -168,16 +169,18 @@ def join_blocks(texts: Iterable[str]) -> str:
 
 
 def tool_definition(tool: Tool) -> str:
-    described = {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-    return f"This tool can be called from now on:\n{json.dumps(described, ensure_ascii=False)}"
+    return f"This tool can be called from now on:\n{definition_of(tool)}"
 
 
 def server_result_text(content: Content | None) -> str:
-    """Return the result of a tool that Anthropic's server ran, without its encrypted fields."""
+    """Return the result of a tool that a server ran, as text alone if it is that, else as JSON without its
+    encrypted fields.
+    """
     if content is None:
         return ""
-    if isinstance(content.raw, str):
-        return content.raw
+    texts = [block.text for block in content.blocks if block.type == "text" and block.text is not None]
+    if texts and len(texts) == len(content.blocks):
+        return "\n".join(texts)
     return json.dumps(_readable(content.raw), ensure_ascii=False)
 
 

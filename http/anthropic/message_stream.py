@@ -159,9 +159,10 @@ class MessageStream(TellsNews):
 
     def _called(self, call: ServerCall, result: ToolResult) -> bytes:
         """Return the blocks of a call and its result; calls of one turn follow each other as they end."""
-        block = {**mcp_use_block(call), "input": {}}
-        sent = self._begin("mcp_tool_use", block, b'"input_json_delta","partial_json":')
-        sent += self._delta(call.arguments) if call.arguments else b""
+        block = mcp_use_block(call)
+        sent = self._begin("mcp_tool_use", {**block, "input": {}}, b'"input_json_delta","partial_json":')
+        # Not the text of the model, which may be no JSON.
+        sent += self._delta(json.dumps(block["input"], ensure_ascii=False)) if block["input"] else b""
         return sent + self._begin("mcp_tool_result", mcp_result_block(result), b"")
 
     def _begin(self, kind: str, block: dict[str, Any], delta: bytes) -> bytes:

@@ -68,7 +68,9 @@ def message_routes(services: RouteServices) -> Blueprint:
         "Count the tokens of a prompt", body=PromptRequest, converter=ANTHROPIC, problems=ANSWERED_BY_A_MODEL
     )
     async def count_tokens() -> Response:
-        parse = partial(parse_messages_request, request_id=request_id(), betas=_betas())
+        parse = partial(
+            parse_messages_request, request_id=request_id(), client=request_client(), betas=_betas()
+        )
         _, asked = await services.read_request(
             PromptRequest, ANTHROPIC, UNSUPPORTED, parse, files=True, adapts=True
         )

@@ -35,11 +35,9 @@ from greenroom.schemas.events.events import (
     InferenceEvent,
     ReasoningDelta,
     TextDelta,
-    Timing,
     Token,
     TokenLogprob,
     ToolCallDelta,
-    Usage,
 )
 from greenroom.schemas.events.result_events import ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.messages import JsonObject, ToolCall
@@ -235,24 +233,20 @@ def ending_of(finished: Finished, dropped_messages: int = 0) -> dict[str, Any]:
     """Return the finish reason, durations in nanoseconds, and token counts of a response. `dropped_messages`:
     number of oldest messages that were left out of the prompt; omitted if 0.
     """
-    reason = "length" if finished.reason == "length" else "stop"
+    timing, usage = finished.timing, finished.usage
     dropped = {"dropped_messages": dropped_messages} if dropped_messages else {}
     explained = {} if finished.explanation is None else {"greenroom": explanation_body(finished.explanation)}
-    counts = _durations(finished.timing) | _counts(finished.usage)
-    return {"done_reason": reason, **counts, **dropped, **explained}
-
-
-def _durations(timing: Timing) -> dict[str, int]:
     return {
+        "done_reason": "length" if finished.reason == "length" else "stop",
         "total_duration": nanoseconds(timing.queued + timing.prefill + timing.decode),
         "load_duration": nanoseconds(timing.queued),
         "prompt_eval_duration": nanoseconds(timing.prefill),
         "eval_duration": nanoseconds(timing.decode),
+        "prompt_eval_count": usage.prompt,
+        "eval_count": usage.generated,
+        **dropped,
+        **explained,
     }
-
-
-def _counts(usage: Usage) -> dict[str, int]:
-    return {"prompt_eval_count": usage.prompt, "eval_count": usage.generated}
 
 
 def nanoseconds(seconds: float) -> int:

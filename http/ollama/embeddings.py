@@ -94,10 +94,7 @@ def parse_embed(
     asked = EmbeddingInput(
         wire.input.texts, dimensions=wire.dimensions or None, truncate=wire.truncate is not False
     )
-    keep_alive = parse_keep_alive(wire.keep_alive)
-    return InferenceRequest(
-        request_id, parse_model_key(wire.model), asked, client=client, keep_alive=keep_alive
-    )
+    return _request(wire, asked, request_id, client)
 
 
 def parse_old_embeddings(
@@ -108,8 +105,11 @@ def parse_old_embeddings(
     """
     if not wire.prompt:
         return None
-    asked = EmbeddingInput((wire.prompt,), truncate=True, param="prompt")
-    keep_alive = parse_keep_alive(wire.keep_alive)
-    return InferenceRequest(
-        request_id, parse_model_key(wire.model), asked, client=client, keep_alive=keep_alive
-    )
+    return _request(wire, EmbeddingInput((wire.prompt,), truncate=True, param="prompt"), request_id, client)
+
+
+def _request(
+    wire: EmbedRequest | OldEmbeddingsRequest, asked: EmbeddingInput, request_id: str, client: str
+) -> InferenceRequest:
+    key, keep_alive = parse_model_key(wire.model), parse_keep_alive(wire.keep_alive)
+    return InferenceRequest(request_id, key, asked, client=client, keep_alive=keep_alive)

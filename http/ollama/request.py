@@ -11,7 +11,13 @@ import attrs
 
 from greenroom.actors.core.ref import Ref, ask_actor
 from greenroom.actors.requests.generation import acquire_first
-from greenroom.http.answering.current_request import caller, describe_models, request_client, request_id
+from greenroom.http.answering.current_request import (
+    caller,
+    describe_models,
+    for_caller,
+    request_client,
+    request_id,
+)
 from greenroom.http.answering.request_parameters import (
     NeutralValues,
     ParameterTable,
@@ -159,13 +165,11 @@ def _calls(message: MessageParam, index: int) -> tuple[ToolCall, ...]:
 
 def _answered(message: MessageParam, made: set[str], unanswered: list[ToolCall]) -> str | None:
     """Return the id of the call that a result belongs to, matched by id or by name; None if there is none."""
-    if message.tool_call_id in made:
-        return message.tool_call_id
-    found = next((call for call in unanswered if message.tool_name in (None, "", call.name)), None)
-    if found is None:
-        return None
-    unanswered.remove(found)
-    return found.id
+    ident, name = message.tool_call_id, message.tool_name
+    if ident not in made:
+        ident = next((call.id for call in unanswered if name in (None, "", call.name)), None)
+    unanswered[:] = [call for call in unanswered if call.id != ident]
+    return ident
 
 
 def _result(message: MessageParam, call_id: str | None, images: Images) -> Message:
@@ -249,9 +253,9 @@ def parse_options(body: JsonObject) -> dict[str, Any]:
     """
     options = dict(body.get("options") or {})
     refuse_unsupported(body, UNSUPPORTED_OPTIONS)
-    for name in ("num_predict", "seed"):
-        # A negative value means no limit, or no seed.
-        if _is_number(options.get(name)) and options[name] < 0:
+    for name, least in (("num_predict", 1), ("seed", 0)):
+        # A lower value means no limit, or no seed.
+        if _is_number(options.get(name)) and options[name] < least:
             del options[name]
     if _is_number(options.get("repeat_last_n")) and options["repeat_last_n"] == 0:
         options.pop("repeat_penalty", None)
@@ -325,9 +329,18 @@ async def load_or_unload(pool: Ref[PoolMessage], name: str, keep_alive: Any) -> 
         )
         await ask_actor(pool, message, Unloading)
         return "unload"
-    allowed, client = caller().models, request_client()
-    granted = await acquire_first(
-        pool, Acquire(key, request_id(), keep_alive=wish, limited=True, allowed=allowed, client=client)
+    asked = for_caller(InferenceRequest(request_id(), key, RawInput(""), client=request_client()))
+    acquire = Acquire(
+        key,
+        asked.id,
+        keep_alive=wish,
+        priority=asked.key_priority,
+        limited=True,
+        allowed=asked.allowed,
+        client=asked.client,
+        may_download=asked.may_download,
+        stays=asked.stays,
     )
+    granted = await acquire_first(pool, acquire)
     granted.lease.close()
     return "load"

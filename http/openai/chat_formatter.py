@@ -41,7 +41,6 @@ from greenroom.schemas.wire.openai_chat import (
     ToolCallParam,
     ToolParam,
 )
-from greenroom.schemas.wire.openai_chat import Role as WireRole
 
 
 @attrs.frozen
@@ -65,7 +64,12 @@ class ChatFormatter:
             with_progress=bool(self.wire.return_progress),
             with_status=includes_status(self.wire.stream_options),
             custom=self.custom,
+            tier=self._tier,
         )
+
+    @property
+    def _tier(self) -> str | None:
+        return "flex" if self.wire.service_tier == "flex" else None
 
     def whole(self, model: str, choices: Sequence[CollectedChoice]) -> dict[str, Any]:
         finished = [choice.finished for choice in choices]
@@ -78,7 +82,7 @@ class ChatFormatter:
             timings(finished, self.choices),
             system_fingerprint(),
             dropped_messages=choices[0].dropped_messages or None,
-            service_tier="flex" if self.wire.service_tier == "flex" else None,
+            service_tier=self._tier,
         )
         return attrs.asdict(answer, filter=is_sent)
 
@@ -124,7 +128,10 @@ class ChatStream(ChunkStream):
         include_usage: True if the client requested a usage chunk at the end.
         with_progress: True if the client requested every step of prefill, in llama.cpp's fields.
         with_status: True if the client requested news while it waits.
+        tier: Service tier that each chunk tells; None to tell none.
     """
+
+    kind = "chat.completion.chunk"
 
     def __init__(
         self,
@@ -137,9 +144,9 @@ class ChatStream(ChunkStream):
         with_progress: bool = False,
         with_status: bool = False,
         custom: frozenset[str] = frozenset(),
+        tier: str | None = None,
     ) -> None:
         super().__init__(
-            "chat.completion.chunk",
             answer_id,
             model,
             created,
@@ -148,6 +155,8 @@ class ChatStream(ChunkStream):
             include_usage=include_usage,
             with_status=with_status or with_progress,
         )
+        if tier is not None:
+            self._head += b'"service_tier":%b,' % json_string(tier)
         self._with_progress = with_progress
         self._has_progressed = False
         self._custom = custom
@@ -315,7 +324,7 @@ def _messages(messages: tuple[MessageParam, ...]) -> Iterator[MessageParam]:
             if message.name not in ids:
                 field = f"messages[{i}].name"
                 raise invalid(f"`{field}` names no function that was called before.", field)
-            yield attrs.evolve(message, role=WireRole("tool"), tool_call_id=ids[message.name])
+            yield attrs.evolve(message, role="tool", tool_call_id=ids[message.name])
         else:
             yield message
 

@@ -54,7 +54,6 @@ from greenroom.schemas.messages.messages import (
     ToolChoice,
     effort_named,
 )
-from greenroom.schemas.messages.messages import Role as NeutralRole
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest
 from greenroom.schemas.problems import Problem, ProblemError, invalid, missing
 from greenroom.schemas.protocols.store_protocol import CheckStoring, Committed
@@ -220,7 +219,7 @@ def _reasoning_preserved(thinking: dict[str, Any]) -> bool | None:
 
 
 def _message(message: MessageParam, media: MediaReader, field: str) -> Message:
-    role: NeutralRole = "system" if message.role == "developer" else message.role  # type: ignore[assignment]
+    role: Role = "system" if message.role == "developer" else message.role  # type: ignore[assignment]
     from_assistant = role == "assistant"
     content = content_parts(message.content, role, media, f"{field}.content")
     if message.content is None and role in ("system", "user"):

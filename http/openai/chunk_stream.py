@@ -6,7 +6,7 @@ import codecs
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -34,24 +34,25 @@ class ChunkStream(TellsNews, ABC):
     """Formats a streamed chat or completion, with one or more choices, as OpenAI's chunks.
 
     Args:
-        kind: Field `object` of its chunks.
+        answer_id: Id of the response, the same in every chunk.
         created: Unix time in seconds.
         include_usage: True if the client requested a usage chunk at the end.
         with_status: True if the client requested news while it waits.
     """
 
     content_type = SERVER_SENT_EVENTS
+    kind: ClassVar[str]
+    """Field `object` of its chunks."""
 
     def __init__(
         self,
-        kind: str,
         answer_id: str,
         model: str,
         created: int,
         *,
-        choices: int,
-        choices_per_prompt: int,
-        include_usage: bool,
+        choices: int = 1,
+        choices_per_prompt: int = 1,
+        include_usage: bool = False,
         with_status: bool = False,
     ) -> None:
         super().__init__()
@@ -65,7 +66,7 @@ class ChunkStream(TellsNews, ABC):
         self._dropped_messages = 0
         self._head = b'data: {"id":%b,"object":%b,"created":%d,"model":%b,"system_fingerprint":%b,' % (
             json_string(answer_id),
-            json_string(kind),
+            json_string(self.kind),
             created,
             json_string(model),
             json_string(system_fingerprint()),

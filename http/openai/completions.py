@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from statistics import fmean
 from typing import Any
@@ -206,37 +207,13 @@ def _mean_logprob(choice: CollectedChoice) -> float:
 
 
 class CompletionStream(ChunkStream):
-    """Formats one streamed response with one or several choices per prompt.
+    """Formats one streamed response with one or several choices per prompt."""
 
-    Args:
-        answer_id: Id of the response, `cmpl-…`, the same in every chunk.
-        created: Unix time in seconds.
-        include_usage: True if the client requested a usage chunk at the end.
-        with_status: True if the client requested news while it waits.
-    """
+    kind = "text_completion"
 
-    def __init__(
-        self,
-        answer_id: str,
-        model: str,
-        created: int,
-        *,
-        choices: int = 1,
-        choices_per_prompt: int = 1,
-        include_usage: bool = False,
-        with_status: bool = False,
-    ) -> None:
-        super().__init__(
-            "text_completion",
-            answer_id,
-            model,
-            created,
-            choices=choices,
-            choices_per_prompt=choices_per_prompt,
-            include_usage=include_usage,
-            with_status=with_status,
-        )
-        self._logprobs = [CompletionLogprobs() for _ in range(choices)]
+    @cached_property
+    def _logprobs(self) -> defaultdict[int, CompletionLogprobs]:
+        return defaultdict(CompletionLogprobs)
 
     def opening(self) -> bytes:
         return b""

@@ -32,7 +32,7 @@ def embedding_routes(services: RouteServices) -> Blueprint:
         wire, request = await services.read_request(EmbeddingsRequest, OPENAI, {}, parse)
         results = await collect_results(services.refs.pool, request, Vector)
         vectors = in_order(results.events)
-        encoding = "float" if wire.encoding_format is None else wire.encoding_format.name
+        encoding = wire.encoding_format or "float"
         usage = results.finished.usage
         return await large_json_response(
             lambda: embedding_list(results.model, vectors, usage, encoding), numbers_of(vectors)

@@ -21,7 +21,7 @@ from greenroom.http.encoding.encoding import SERVER_SENT_EVENTS, data_event
 from greenroom.http.encoding.problem_documents import error_event
 from greenroom.http.guard.multipart_forms import Form
 from greenroom.http.media.transcripts import Task, Transcript, collected_transcript, language_name, plain_text
-from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress, Usage
+from greenroom.schemas.events.events import Failed, Finished, InferenceEvent, PromptProgress
 from greenroom.schemas.events.result_events import Recording, Segment
 from greenroom.schemas.messages.requests import InferenceRequest, TranscriptionInput
 from greenroom.schemas.problems import Problem, invalid, missing
@@ -59,16 +59,15 @@ def transcription_routes(services: RouteServices) -> Blueprint:
 async def _answer(services: RouteServices, task: Task) -> Response:
     form = await services.read_form()
     wire = parse_transcription_form(form)
-    if form.file is None:
-        raise missing("file")
+    assert form.file is not None
     asked = transcription_request(wire, str(form.file.path), task, request_id(), request_client())
     if wire.stream:
         return await stream_request(services, asked, TranscriptEvents(wire, task), body=ThreadedEventStream)
     results = await collect_results(services.refs.pool, asked, Recording, Segment)
     transcript = collected_transcript(task, results.events, results.finished.usage)
-    text_type = content_type(wire.response_format)
-    if text_type is not None:
-        return Response(plain_text(transcript, wire.response_format), content_type=text_type)
+    if wire.response_format in ("text", "srt", "vtt"):
+        text = plain_text(transcript, wire.response_format)
+        return Response(text, content_type="text/plain; charset=utf-8")
     shown = sum(len(segment.tokens) + len(segment.words) for segment in transcript.segments)
     return await large_json_response(lambda: json_document(transcript, wire), shown)
 
@@ -206,17 +205,8 @@ def _check_chunking(fields: dict[str, list[str]]) -> None:
         raise invalid(detail, "chunking_strategy")
 
 
-PLAIN_TEXT = "text/plain; charset=utf-8"
-_TYPES = {"text": PLAIN_TEXT, "srt": PLAIN_TEXT, "vtt": PLAIN_TEXT}
-
-
-def content_type(response_format: str) -> str | None:
-    """Return the content type of a text format; None if the format is JSON."""
-    return _TYPES.get(response_format)
-
-
 def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[str, Any]:
-    usage = usage_of(transcript.usage)
+    usage = {"type": "duration", "seconds": transcript.usage.heard}
     if wire.response_format != "verbose_json":
         return {"text": transcript.text, "usage": usage}
     recording = transcript.recording
@@ -239,10 +229,6 @@ def json_document(transcript: Transcript, wire: TranscriptionRequest) -> dict[st
     return {**document, "usage": usage}
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
-    return {"type": "duration", "seconds": usage.heard}
-
-
 class TranscriptEvents:
     """Formats a transcript as OpenAI's `transcript.text.delta` and `transcript.text.done`. `wire`: form of
     the request; `verbose_json` adds progress and ends with the whole document.
@@ -254,7 +240,7 @@ class TranscriptEvents:
     def __init__(self, wire: TranscriptionRequest, task: Task) -> None:
         self.finished = False
         self._wire, self._task = wire, task
-        self._text: list[str] = []
+        self._has_text = False
         self._events: list[Recording | Segment] = []
 
     def opening(self) -> bytes:
@@ -273,8 +259,8 @@ class TranscriptEvents:
                 return data_event({"type": "transcript.text.delta", "delta": "", "prompt_progress": told})
             case Segment(text):
                 # The final text has no leading space, and the deltas must add up to it.
-                delta = text if self._text else text.lstrip()
-                self._text.append(delta)
+                delta = text if self._has_text else text.lstrip()
+                self._has_text = self._has_text or bool(delta)
                 return data_event({"type": "transcript.text.delta", "delta": delta})
             case Finished(usage=usage):
                 self.finished = True

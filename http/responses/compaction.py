@@ -18,6 +18,7 @@ import trio
 
 from greenroom.actors.core.ref import Ref
 from greenroom.actors.store.tables import StoreMessage, ask_store
+from greenroom.http.responses.item_bodies import answered_call
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.stored import EVERYBODY
@@ -156,11 +157,10 @@ def _seams(items: Sequence[JsonObject]) -> Iterator[int]:
     """Yield the indexes, from the end, at which no call is separated from its result."""
     unanswered: set[Any] = set()
     for index in range(len(items) - 1, -1, -1):
-        kind, call = items[index].get("type"), items[index].get("call_id")
-        if isinstance(kind, str) and kind.endswith("_output"):
-            unanswered.add(call)
-        elif isinstance(kind, str) and kind.endswith("_call"):
-            unanswered.discard(call)
+        if (answered := answered_call(items[index])) is not None:
+            unanswered.add(answered)
+        else:
+            unanswered.discard(items[index].get("call_id"))
         if not unanswered:
             yield index
 

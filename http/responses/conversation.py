@@ -181,8 +181,8 @@ class Conversation:
     def _of_openai(self, item: Item, field: str) -> None:
         for part in hosted_parts(item.raw, field, self._media):
             match part:
-                case HostedCall(call):
-                    self._call(call, field)
+                case ToolCall():
+                    self._call(part, field)
                 case HostedResult(call_id, parts):
                     self._result(call_id, parts, field)
 
@@ -321,13 +321,6 @@ SHELLS = {"local_shell_call": "local_shell", "shell_call": "shell"}
 
 
 @attrs.frozen
-class HostedCall:
-    """A tool call that represents an item."""
-
-    call: ToolCall
-
-
-@attrs.frozen
 class HostedResult:
     """The result of a tool call that represents an item."""
 
@@ -335,27 +328,27 @@ class HostedResult:
     parts: tuple[ContentPart, ...]
 
 
-def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[HostedCall | HostedResult]:
+def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[ToolCall | HostedResult]:
     """Yield the calls and results that represent an item; none for searches, tool lists and the like. Raises
     ProblemError: 400 that names the field.
     """
     match item["type"]:
         case "local_shell_call" | "shell_call" as kind:
-            yield HostedCall(_call(_id(item, "call_id", field), SHELLS[kind], item.get("action")))
+            yield _call(_id(item, "call_id", field), SHELLS[kind], item.get("action"))
         case "apply_patch_call":
-            yield HostedCall(_call(_id(item, "call_id", field), "apply_patch", item.get("operation")))
+            yield _call(_id(item, "call_id", field), "apply_patch", item.get("operation"))
         case "local_shell_call_output" | "shell_call_output" | "apply_patch_call_output":
             yield HostedResult(_id(item, "call_id", field), (TextPart(result_text(item)),))
         case "mcp_call":
             call_id = _id(item, "id", field)
             arguments = item.get("arguments")
             name = _id(item, "name", field)
-            yield HostedCall(ToolCall(call_id, name, arguments if isinstance(arguments, str) else "{}"))
+            yield ToolCall(call_id, name, arguments if isinstance(arguments, str) else "{}")
             if item.get("output") is not None or item.get("error") is not None:
                 yield HostedResult(call_id, (TextPart(result_text(item)),))
         case "code_interpreter_call":
             call_id = _id(item, "id", field)
-            yield HostedCall(_call(call_id, "code_interpreter", {"code": item.get("code")}))
+            yield _call(call_id, "code_interpreter", {"code": item.get("code")})
             yield HostedResult(call_id, _outputs(item, field, media))
         case "compaction_trigger":
             detail = f"`{field}` asks for a compaction, which `POST /v1/responses/compact` makes."
@@ -364,13 +357,13 @@ def hosted_parts(item: JsonObject, field: str, media: MediaReader) -> Iterator[H
             detail = f"`{field}` is not supported: set `reasoning` and `text` of the request."
             raise invalid(detail, field, "unsupported_content")
         case "computer_call" if item.get("call_id") is not None:
-            yield HostedCall(_call(_id(item, "call_id", field), "computer", item.get("action")))
+            yield _call(_id(item, "call_id", field), "computer", item.get("action"))
         case "computer_call_output":
             screen = _screenshot(item.get("output"), f"{field}.output", media)
             yield HostedResult(_id(item, "call_id", field), (screen,))
         case "image_generation_call" if isinstance(item.get("result"), str):
             call_id = _id(item, "id", field)
-            yield HostedCall(_call(call_id, "image_generation", {"prompt": item.get("revised_prompt")}))
+            yield _call(call_id, "image_generation", {"prompt": item.get("revised_prompt")})
             yield HostedResult(call_id, (media.encoded_image(item["result"], f"{field}.result"),))
 
 
@@ -389,8 +382,11 @@ def _id(item: JsonObject, name: str, field: str) -> str:
 
 def result_text(item: JsonObject) -> str:
     """Return the output of a call's item, or its error, as text."""
-    if item.get("error") is not None:
-        return f"Error: {_value_text(item['error'])}"
+    if (error := item.get("error")) is not None:
+        match error:
+            case {"content": [{"text": str(text)}]}:
+                return f"Error: {text}"
+        return f"Error: {_value_text(error)}"
     output = item.get("output")
     return str(item.get("status") or "") if output is None else _value_text(output)
 

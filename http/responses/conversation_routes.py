@@ -25,7 +25,7 @@ from greenroom.http.answering.route_services import RouteServices
 from greenroom.http.responses.history_reader import HistoryReader, locked_conversation
 from greenroom.http.responses.item_bodies import check_included, item_document, item_page
 from greenroom.schemas.problems import invalid
-from greenroom.schemas.stored import ItemPage, StoredConversation
+from greenroom.schemas.stored import ConversationPage, ItemPage, StoredConversation
 from greenroom.schemas.wire.responses_items import RESPONSES
 from greenroom.schemas.wire.responses_requests import AddItemsRequest, CreateRequest, UpdateRequest
 
@@ -77,10 +77,7 @@ def conversation_routes(services: RouteServices, histories: HistoryReader) -> Bl
         page = await ask_store(
             store, lambda tables: tables.conversations.list(owner, query.after, query.limit, search)
         )
-        found = [_conversation(each) for each in page.conversations]
-        ids = [each["id"] for each in found] or [None]
-        members = {"first_id": ids[0], "last_id": ids[-1], "has_more": page.has_more}
-        return json_response({"object": "list", "data": found, **members})
+        return json_response(_listed(page))
 
     @routes.get(path)
     @described("Show a conversation", problems=STORED)
@@ -186,6 +183,13 @@ def _search(args: MultiDict[str, str]) -> str:
     if len(text) > MAX_QUERY:
         raise invalid(f"`query` may have at most {MAX_QUERY} characters.", "query")
     return text
+
+
+def _listed(page: ConversationPage) -> dict[str, Any]:
+    found = [_conversation(each) for each in page.conversations]
+    ids = [each["id"] for each in found] or [None]
+    ends = {"first_id": ids[0], "last_id": ids[-1]}
+    return {"object": "list", "data": found, **ends, "has_more": page.has_more}
 
 
 def _conversation(conversation: StoredConversation) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from greenroom.actors.store.tables import StoreMessage, ask_store
 from greenroom.http.guard.byte_account import ClientLanes
 from greenroom.http.responses.compaction import Compaction, ContentCipher, ServerCipher
 from greenroom.http.responses.conversation import Conversation
-from greenroom.http.responses.item_bodies import stored_items
+from greenroom.http.responses.item_bodies import answered_call, stored_items
 from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
 from greenroom.schemas.problems import Problem, ProblemError
 from greenroom.schemas.protocols.responses_protocol import LockConversation, ResponsesMessage
@@ -135,12 +135,12 @@ def _with_history(
 
 
 def _without_orphans(history: Sequence[Item]) -> list[Item]:
-    """Return the history without results whose calls were deleted or dropped."""
+    """Return the history without results and approvals whose calls were deleted or dropped."""
     called: set[object] = set()
     readable = []
     for item in history:
-        is_result = str(item.raw.get("type")).endswith("_output")
-        if is_result and item.raw.get("call_id") not in called:
+        answered = answered_call(item.raw)
+        if answered is not None and answered not in called:
             continue
         inner = item.param.items if isinstance(item.param, ResolvedItem) else (item,)
         called.update(other.raw.get("call_id") for other in inner)

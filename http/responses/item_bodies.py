@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 from quart import Response
 from werkzeug.datastructures import MultiDict
@@ -15,9 +15,8 @@ from greenroom.http.guard.byte_account import AnswerAccount
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.problems import invalid
 from greenroom.schemas.stored import ItemPage, StoredItem
-from greenroom.schemas.wire.responses_items import RESPONSES
 from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING, Includable
-from greenroom.schemas.wire.wire import WireError
+from greenroom.schemas.wire.wire import WireError, one_of
 
 PREFIXES = {
     "message": "msg",
@@ -56,16 +55,22 @@ def item_body(item: JsonObject) -> dict[str, Any]:
         case "message":
             body["content"] = _parts(item.get("content"), item.get("role") == "assistant")
         case "reasoning":
-            body["summary"] = item.get("summary") or []
+            body["summary"] = _typed(item.get("summary") or [], "summary_text")
+            if item.get("content"):
+                body["content"] = _typed(item["content"], "reasoning_text")
         case "function_call" if not isinstance(item.get("arguments"), str):
             body["arguments"] = json.dumps(item.get("arguments") or {})
     return body
 
 
 def _parts(content: Any, from_assistant: bool) -> list[dict[str, Any]]:
-    if isinstance(content, str):
-        content = [{"type": "output_text" if from_assistant else "input_text", "text": content}]
+    content = _typed(content, "output_text" if from_assistant else "input_text")
     return [_part(part) for part in content or ()]
+
+
+def _typed(content: Any, kind: str) -> Any:
+    """Return content as parts; a string becomes one of that type."""
+    return [{"type": kind, "text": content}] if isinstance(content, str) else content
 
 
 def _part(part: JsonObject) -> dict[str, Any]:
@@ -74,11 +79,21 @@ def _part(part: JsonObject) -> dict[str, Any]:
     return {**part, "annotations": part.get("annotations") or [], "logprobs": part.get("logprobs") or []}
 
 
+def answered_call(item: JsonObject) -> str | None:
+    """Return the id of the call whose result, or whose approval, an item is; None if it is neither."""
+    kind = item.get("type")
+    if kind == "mcp_approval_response":
+        return str(item.get("approval_request_id"))
+    return item.get("call_id") if isinstance(kind, str) and kind.endswith("_output") else None
+
+
 def encrypt_reasoning(item: JsonObject) -> JsonObject:
     """Return the item; a reasoning item gets the `encrypted_content` with which a client sends it back."""
     if item["type"] != "reasoning" or item.get("encrypted_content") is not None:
         return item
-    reasoning = "".join(str(part.get("text") or "") for part in item["summary"])
+    # An item that was stored before may have a string.
+    parts = _typed(item.get("content") or item["summary"], "summary_text")
+    reasoning = "\n\n".join(str(part.get("text") or "") for part in parts)
     return {**item, "encrypted_content": sign(reasoning, hidden=True)}
 
 
@@ -109,7 +124,7 @@ def check_included(query: MultiDict[str, str]) -> list[str]:
     included = [*query.getlist("include"), *query.getlist("include[]")]
     for name in included:
         try:
-            RESPONSES.structure(name, Includable)
+            one_of(get_args(Includable), name)
         except WireError as error:
             raise invalid(f"`include` {error}.", "include") from None
     return included

@@ -38,12 +38,13 @@ def mcp_server_routes(services: RouteServices) -> Blueprint:
     return routes
 
 
-def response_loop(
-    finder: ServerFinder, parsed: ParsedResponseRequest, complete: RequestWithHistory
+async def response_loop(
+    services: RouteServices, parsed: ParsedResponseRequest, complete: RequestWithHistory
 ) -> ToolLoop | None:
     """Return the loop of a request's MCP tools; None if it has none. Raises ProblemError: 400 that names the
-    field, or what an approval refers to.
+    field, or what an approval refers to; as the model would, if the calls that it approves were for nothing.
     """
+    finder = ServerFinder(services)
     sources = [_source(finder, tool, f"tools[{index}]") for index, tool in parsed.mcp]
     labels = {source.label for source in sources}
     for call in complete.approved:
@@ -60,15 +61,16 @@ def response_loop(
             detail = f"`tool_choice` names the MCP server {label[:80]!r}, which is not in `tools`."
             raise invalid(detail, "tool_choice")
     limits: dict[str, Any] = {"max_calls": most, "chosen": parsed.chosen_mcp}
-    return loop_of(sources, "tools", approved=complete.approved, listed=complete.listed, asks=True, **limits)
+    loop = loop_of(sources, "tools", approved=complete.approved, listed=complete.listed, asks=True, **limits)
+    if complete.approved:
+        await _check_prompt(services, complete)
+    return loop
 
 
-async def check_before_calls(services: RouteServices, complete: RequestWithHistory) -> None:
+async def _check_prompt(services: RouteServices, complete: RequestWithHistory) -> None:
     """Refuse a request whose prompt cannot be made, before the calls that it approves are made. Raises
     ProblemError: as the model would; nothing is known of remote ones.
     """
-    if not complete.approved:
-        return
     request = await services.with_files(complete.request)
     assert isinstance(request.input, ChatInput)
     unknown = {call.id: Message("tool", (TextPart("…"),), tool_call_id=call.id) for call in complete.approved}

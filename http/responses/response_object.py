@@ -25,40 +25,13 @@ from greenroom.schemas.messages.messages import JsonObject, TextPart, ToolCall
 from greenroom.schemas.problems import Problem
 from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
 
-ECHOED = (
-    "previous_response_id",
-    "instructions",
-    "tools",
-    "tool_choice",
-    "truncation",
-    "parallel_tool_calls",
-    "text",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "top_logprobs",
-    "temperature",
-    "reasoning",
-    "max_output_tokens",
-    "max_tool_calls",
-    "store",
-    "background",
-    "service_tier",
-    "metadata",
-    "safety_identifier",
-    "prompt_cache_key",
-)
-"""Members that every response repeats from its request."""
-
-ECHOED_IF_SENT = ("conversation", "user", "prompt_cache_retention", "include", "stream_options")
-
 
 @attrs.frozen
 class ResponseEcho:
     """The request's members that its response repeats, and options of its format.
 
     Args:
-        members: Those of `ECHOED`, and those of `ECHOED_IF_SENT` that were sent.
+        members: Members that every response has, and a few more if they were sent.
         encrypts_reasoning: True to add `encrypted_content` to reasoning items, which a client can send back.
         obfuscates: True to pad deltas, so that their length cannot be observed on the network.
         encoded: The members as JSON without the braces; encoded once, since every lifecycle event has them.
@@ -90,11 +63,12 @@ class ResponseEcho:
         Args:
             obfuscates: Overrides the request's option; None keeps it.
         """
-        names = (*ECHOED, *(name for name in ECHOED_IF_SENT if name in response))
         if obfuscates is None:
             obfuscates = bool(response.get("stream_options", {}).get("include_obfuscation"))
         encrypts_reasoning = ENCRYPTED_REASONING in response.get("include", ())
-        return cls({name: response[name] for name in names}, encrypts_reasoning, obfuscates)
+        own = {*response_members(ResponseHead("", "", 0), "queued"), "dropped_messages"}
+        members = {name: value for name, value in response.items() if name not in own}
+        return cls(members, encrypts_reasoning, obfuscates)
 
 
 @attrs.frozen
@@ -355,13 +329,14 @@ def mcp_call_item(
     """Return the item of a call that this server makes, with its result once there is one."""
     status = "in_progress" if result is None else "failed" if result.failed else "completed"
     text = None if result is None else result.text
+    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
     return {
         "id": item_id("mcp", response_id, index),
         "type": "mcp_call",
         "status": status,
         "approval_request_id": call.approval,
         "arguments": call.arguments,
-        "error": text if status == "failed" else None,
+        "error": error if status == "failed" else None,
         "name": call.name,
         "output": text if status == "completed" else None,
         "seconds": None if result is None else result.seconds,

@@ -29,11 +29,10 @@ from greenroom.http.answering.http_responses import json_response, stream_respon
 from greenroom.http.answering.protocols import ANSWERED_BY_A_MODEL, EVENTS, JSON, STORED, described
 from greenroom.http.answering.request_parameters import ListQuery, parse_list_query
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.responses.compaction import REQUEST, CompactionLimits, compacted, items_as_read
 from greenroom.http.responses.history_reader import HistoryReader
 from greenroom.http.responses.item_bodies import check_included, item_page
-from greenroom.http.responses.mcp_tools import check_before_calls, response_loop
+from greenroom.http.responses.mcp_tools import response_loop
 from greenroom.http.responses.posted_message import socket_request
 from greenroom.http.responses.request_parser import (
     UNSUPPORTED,
@@ -92,8 +91,7 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
         if parsed.stored:
             return await answer_stored(services, histories, parsed, stream=stream)
         complete = await histories.complete(parsed, request_owner(), request_client())
-        loop = response_loop(ServerFinder(services), parsed, complete)
-        await check_before_calls(services, complete)
+        loop = await response_loop(services, parsed, complete)
         return await answer_request(services, [complete.request], parsed.formatter, stream=stream, loop=loop)
 
     @routes.post("/v1/responses/input_tokens")
@@ -104,7 +102,7 @@ def response_routes(services: RouteServices, histories: HistoryReader) -> Bluepr
         problems=(*ANSWERED_BY_A_MODEL, *STORED),
     )
     async def input_tokens() -> Response:
-        parse = partial(parse_prompt_request, request_id=request_id())
+        parse = partial(parse_prompt_request, request_id=request_id(), client=request_client())
         _, parsed = await services.read_request(
             PromptRequest, RESPONSES, UNSUPPORTED, parse, files=True, adapts=True
         )

@@ -150,7 +150,7 @@ class ResponseStream(TellsNews):
                 return self.failure(problem, usage)
             case RunStarted():
                 was_queued, self._life.queued = self._life.queued, False
-                return self.heartbeat() if was_queued else b""
+                return self._repeated(self._news.members()) if was_queued else b""
             case Heartbeat(news):
                 return self._repeated(news_members(news))
             case RunEnded(response):

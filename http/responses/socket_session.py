@@ -26,6 +26,7 @@ from greenroom.http.guard.host_guard import client_name
 from greenroom.http.guard.keys import Head
 from greenroom.http.responses.history_reader import HistoryReader
 from greenroom.http.responses.incoming_messages import IncomingMessage, IncomingMessages, Refused, error_text
+from greenroom.http.responses.mcp_tools import response_loop
 from greenroom.http.responses.posted_message import LocalHistories, PostedMessage, SocketRequest
 from greenroom.http.responses.request_parser import ParsedResponseRequest, RequestWithHistory
 from greenroom.http.responses.response_object import output_items
@@ -246,12 +247,13 @@ async def answer_on_socket(
         return await answer_stored(services, histories, request, stream=True)
     known = socket.history() if request.conversation is None else None
     complete = await histories.complete(request, request_owner(), request_client(), known)
+    loop = await response_loop(services, request, complete)
     history = _HistoryWriter(socket, complete, request.formatter)
     if not socket.generates:
         return await _prepare(services, history)
     on_complete = OnComplete(history.on_complete, DONE)
     return await answer_request(
-        services, [complete.request], request.formatter, stream=True, on_complete=on_complete
+        services, [complete.request], request.formatter, stream=True, on_complete=on_complete, loop=loop
     )
 
 

@@ -18,16 +18,16 @@ from greenroom.http.answering.current_request import (
     request_owner,
     request_resources,
     send_notice,
+    tell_backend,
 )
 from greenroom.http.answering.event_stream import Events, EventStream, wait_for_first_event
 from greenroom.http.answering.http_responses import stored_json_response, stream_response
 from greenroom.http.answering.request_parameters import query_boolean
 from greenroom.http.answering.route_services import RouteServices
-from greenroom.http.answering.server_tools import ServerFinder
 from greenroom.http.guard.byte_account import AnswerAccount
 from greenroom.http.responses.history_reader import HistoryReader, locked_conversation
 from greenroom.http.responses.item_bodies import check_included, encrypt_reasoning
-from greenroom.http.responses.mcp_tools import check_before_calls, response_loop
+from greenroom.http.responses.mcp_tools import response_loop
 from greenroom.http.responses.request_parser import ParsedResponseRequest
 from greenroom.http.responses.response_object import (
     ResponseEcho,
@@ -40,7 +40,7 @@ from greenroom.http.responses.response_stream import ResponseStream
 from greenroom.schemas.events.events import Admitted, Finished, Usage
 from greenroom.schemas.messages.messages import JsonObject
 from greenroom.schemas.messages.requests import BACKGROUND
-from greenroom.schemas.problems import Problem, ProblemError, invalid
+from greenroom.schemas.problems import ProblemError, invalid
 from greenroom.schemas.protocols.responses_protocol import RunEnded, RunEvent, RunOutcome, StartRun
 from greenroom.schemas.stored import UNFINISHED, StoredItem, StoredResponse
 from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
@@ -59,16 +59,17 @@ async def answer_stored(
         subscribed = await ask_actor(responses, start, Subscribed)
     subscription = subscribed.subscription
     request_resources().enter_context(closing(subscription))
-    if stream:
-        events = as_events(subscription)
-        received = [] if request.background else await wait_for_first_event(events, services.status_timeout)
-        send_notice(received)
-        formatted = StoredStream(request.formatter.stream(subscription.model or str(start.request.key)))
-        return stream_response(EventStream(events, formatted, received))
-    if subscribed.response is not None:
+    if not stream:
+        response = subscribed.response or await _ended(subscription)
         send_notice(subscription.receive_ready())
-        return await stored_response(services.answers, subscribed.response)
-    return await _whole(services.answers, subscription)
+        tell_backend(subscription.backend)
+        return await stored_response(services.answers, response)
+    events, made = as_events(subscription), request.formatter
+    received = [] if request.background else await wait_for_first_event(events, services.status_timeout)
+    send_notice(received)
+    tell_backend(subscription.backend)
+    head = ResponseHead(made.answer_id, subscription.model or str(start.request.key), made.created)
+    return stream_response(EventStream(events, StoredStream(made.echo, head), received))
 
 
 def as_events(subscription: Subscription) -> Events:
@@ -110,18 +111,16 @@ async def _prepare(
     limited = not (stream or background)
     if background and not stream:  # nobody waits for it
         inference = attrs.evolve(inference, priority=max(inference.priority, BACKGROUND))
-    loop = response_loop(ServerFinder(services), request, complete)
-    await check_before_calls(services, complete)
+    loop = await response_loop(services, request, complete)
     return StartRun(inference, writer.id, owner, writer, background, patience, lock, limited, loop)
 
 
-async def _whole(answers: AnswerAccount, subscription: Subscription) -> Response:
+async def _ended(subscription: Subscription) -> StoredResponse:
     end = await subscription.wait_ended()
     if end.problem is not None:
         raise ProblemError(end.problem)
     assert isinstance(end, RunEnded)
-    send_notice(subscription.receive_ready())
-    return await stored_response(answers, end.response)
+    return end.response
 
 
 _CUT_OFF = Finished("cancelled", Usage())
@@ -269,48 +268,36 @@ def _number(text: str) -> int:
     return int(text)
 
 
-class StoredStream:
+class StoredStream(ResponseStream):
     """Formats the log of a run as the event stream of its response.
 
-    Only the log counts: heartbeats are entries of the log, and the end is the stored response.
+    Only the log counts: news and heartbeats are entries of the log, and the end is the stored response.
 
     Args:
         adds_encrypted: True to add encrypted content to reasoning items, which the stored form lacks.
     """
 
-    def __init__(self, stream: ResponseStream, *, adds_encrypted: bool = False) -> None:
-        self._stream = stream
+    has_news = False
+
+    def __init__(
+        self,
+        echo: ResponseEcho,
+        head: ResponseHead,
+        *,
+        starting_after: int = -1,
+        adds_encrypted: bool = False,
+    ) -> None:
+        super().__init__(echo, head, starting_after=starting_after)
         self._adds_encrypted = adds_encrypted
-
-    @property
-    def content_type(self) -> str:
-        return self._stream.content_type
-
-    @property
-    def finished(self) -> bool:
-        return self._stream.finished
-
-    @property
-    def has_news(self) -> bool:
-        """False: news are part of the log too."""
-        return False
-
-    def opening(self) -> bytes:
-        """Return nothing: the opening events are formatted with the first entry of the log."""
-        return self._stream.opening()
 
     def event(self, event: RunEvent) -> bytes:
         if self._adds_encrypted and isinstance(event, RunEnded):
             event = attrs.evolve(event, response=with_encrypted_reasoning(event.response))
-        return self._stream.event(event)
+        return super().event(event)
 
     def heartbeat(self) -> bytes:
         """Return nothing: all readers must get the same numbered events."""
         return b""
-
-    def failure(self, problem: Problem) -> bytes:
-        """Return the final events of a response that cannot be read to its end."""
-        return self._stream.failure(problem)
 
 
 def stream_of(stored: StoredResponse, query: StoredQuery) -> StoredStream:
@@ -323,5 +310,4 @@ def stream_of(stored: StoredResponse, query: StoredQuery) -> StoredStream:
     created = ResponseEcho.of(response, obfuscates=query.obfuscates)
     adds_encrypted = query.encrypted and not created.encrypts_reasoning
     echo = attrs.evolve(created, encrypts_reasoning=True) if adds_encrypted else created
-    stream = ResponseStream(echo, head, starting_after=query.starting_after)
-    return StoredStream(stream, adds_encrypted=adds_encrypted)
+    return StoredStream(echo, head, starting_after=query.starting_after, adds_encrypted=adds_encrypted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ import attrs
 from greenroom.http.answering import tools as tool_choice
 from greenroom.http.answering.tools import (
     TOOL_CHOICE,
+    definition_of,
     log_left_out,
     none_left,
     parse_allowed,
@@ -92,12 +92,7 @@ def _echo(tool: ToolParam) -> JsonObject:
 
 def definitions(tools: Sequence[Tool]) -> str:
     """Return the text that introduces tools added in the middle of a conversation."""
-    described = [
-        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-        for tool in tools
-    ]
-    lines = [json.dumps(tool, ensure_ascii=False) for tool in described]
-    return "\n".join(("These tools can be called from now on:", *lines))
+    return "\n".join(("These tools can be called from now on:", *map(definition_of, tools)))
 
 
 CALLABLE = ("function", "custom")

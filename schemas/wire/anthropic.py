@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NewType
+from typing import Annotated, Any, Literal
 
 import attrs
 
 from greenroom.schemas.messages.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, JsonObject
-from greenroom.schemas.wire.wire import AtMost, make_wire_converter, one_of, wrong_type
+from greenroom.schemas.wire.wire import AtMost, make_wire_converter, wrong_type
 
 
 @attrs.frozen
@@ -74,11 +74,6 @@ class ModelPage:
 ANTHROPIC = make_wire_converter()
 
 
-Role = NewType("Role", str)
-
-ROLES = ("user", "assistant", "system")
-
-
 @attrs.frozen
 class BlockParam:
     """A content block; `type` decides which fields it has.
@@ -135,7 +130,7 @@ class MessageParam:
         output_config: Output options of a system message, for the turns after it.
     """
 
-    role: Role
+    role: Literal["user", "assistant", "system"]
     content: Content
     clear_at: str | None = None
     output_config: dict[str, Any] | None = None
@@ -254,6 +249,5 @@ def _optional_content(value: Any, kind: Any) -> Content | None:
     return None if value is None else _content(value, kind)
 
 
-ANTHROPIC.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
 ANTHROPIC.register_structure_hook(Content, _content)
 ANTHROPIC.register_structure_hook(Content | None, _optional_content)

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, NewType
+from typing import Annotated, Any, Literal, NewType
 
 import attrs
 
 from greenroom.schemas.messages.messages import MAX_CALLS, MAX_MESSAGES, MAX_PARTS, MAX_TOOLS
-from greenroom.schemas.wire.wire import AtMost, WireError, make_wire_converter, one_of, wrong_type
+from greenroom.schemas.wire.wire import AtMost, WireError, make_wire_converter, wrong_type
 
 OPENAI = make_wire_converter()
 
 
-Role = NewType("Role", str)
-PartType = NewType("PartType", str)
 Arguments = NewType("Arguments", str)
 """The arguments of a call, as JSON text."""
 
-ROLES = ("developer", "system", "user", "assistant", "tool", "function")
+Role = Literal["developer", "system", "user", "assistant", "tool", "function"]
 TEXT_PARTS = ("text", "refusal")
 """Types of content parts that contain text, each under a key of the same name."""
-PARTS = (*TEXT_PARTS, "image_url", "input_audio", "file", "video_url", "thinking")
 
 
 @attrs.frozen
@@ -53,7 +50,7 @@ class FileParam:
 class PartParam:
     """A content part of a message; `type` decides which fields it has."""
 
-    type: PartType
+    type: Literal["text", "refusal", "image_url", "input_audio", "file", "video_url", "thinking"]
     text: str | None = None
     refusal: str | None = None
     image_url: ImageUrlParam | None = None
@@ -190,7 +187,7 @@ def _content(value: Any, _: Any) -> Content | None:
     if value is None:
         return None
     if isinstance(value, str):
-        return Content((PartParam(PartType("text"), value),))
+        return Content((PartParam("text", value),))
     if not isinstance(value, list):
         raise wrong_type("a string or an array of parts", value)
     return Content(OPENAI.structure(value, _Parts))
@@ -211,8 +208,6 @@ def _arguments(value: Any, _: Any) -> Arguments:
     return Arguments(value)
 
 
-OPENAI.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
-OPENAI.register_structure_hook(PartType, lambda value, _: PartType(one_of(PARTS, value)))
 OPENAI.register_structure_hook(Arguments, _arguments)
 OPENAI.register_structure_hook(Content | None, _content)
 OPENAI.register_structure_hook(ImageUrlParam | None, _image_url)

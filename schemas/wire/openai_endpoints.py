@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 
 from greenroom.schemas.wire.openai_chat import OPENAI
-from greenroom.schemas.wire.wire import WireError, one_of, wrong_type
+from greenroom.schemas.wire.wire import WireError, wrong_type
 
 MAX_TEXTS = 16_384
 """Maximum number of texts in a request. OpenAI accepts 2,048, but Greenroom needs no bound that low."""
@@ -23,13 +23,6 @@ class Texts:
 
 
 @attrs.frozen
-class EncodingFormat:
-    """The encoding of vectors: `float`, or `base64` of little-endian float32."""
-
-    name: str
-
-
-@attrs.frozen
 class Truncate:
     """Truncation of long texts at their end: a boolean, or `END` or `NONE` in other servers' terms."""
 
@@ -38,11 +31,15 @@ class Truncate:
 
 @attrs.frozen
 class EmbeddingsRequest:
-    """The body of an embedding request; `input_type`, `instruction` and `truncate` are extensions."""
+    """The body of an embedding request; `input_type`, `instruction` and `truncate` are extensions.
+
+    Args:
+        encoding_format: Encoding of vectors: `float`, or `base64` of little-endian float32.
+    """
 
     model: str
     input: Texts
-    encoding_format: EncodingFormat | None = None
+    encoding_format: Literal["float", "base64"] | None = None
     dimensions: int | None = None
     input_type: str | None = None
     instruction: str | None = None
@@ -69,10 +66,6 @@ def _tokens(value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def _encoding_format(value: Any, _: Any) -> EncodingFormat:
-    return EncodingFormat(one_of(("float", "base64"), value))
-
-
 def _truncate(value: Any, _: Any) -> Truncate:
     if isinstance(value, bool):
         return Truncate(value)
@@ -82,7 +75,6 @@ def _truncate(value: Any, _: Any) -> Truncate:
 
 
 OPENAI.register_structure_hook(Texts, _texts)
-OPENAI.register_structure_hook(EncodingFormat, _encoding_format)
 OPENAI.register_structure_hook(Truncate, _truncate)
 
 

@@ -119,14 +119,9 @@ RERANK_CONVERTER.register_structure_hook(Document, _document)
 
 @attrs.frozen
 class Texts:
-    """One or several texts.
-
-    Args:
-        several: True if the client sent an array.
-    """
+    """One or several texts."""
 
     texts: tuple[str, ...]
-    several: bool
 
 
 @attrs.frozen
@@ -162,7 +157,7 @@ class ScoreAnswer:
 
 def _texts(value: Any, _: Any) -> Texts:
     if isinstance(value, str):
-        return Texts((value,), several=False)
+        return Texts((value,))
     if not isinstance(value, list):
         raise wrong_type("a string or an array of strings", value)
     if not value:
@@ -172,7 +167,7 @@ def _texts(value: Any, _: Any) -> Texts:
     for index, text in enumerate(value):
         if not isinstance(text, str):
             raise WireError(f"must hold strings only, but item {index} is something else")
-    return Texts(tuple(value), several=True)
+    return Texts(tuple(value))
 
 
 RERANK_CONVERTER.register_structure_hook(Texts, _texts)

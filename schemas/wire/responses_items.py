@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any, NewType
+from typing import Annotated, Any, Literal, NewType
 
 import attrs
 
 from greenroom.schemas.messages.messages import MAX_MESSAGES, MAX_PARTS, MAX_TOOLS, JsonObject
 from greenroom.schemas.problems import ProblemError, invalid
-from greenroom.schemas.wire.wire import AtMost, WireError, make_wire_converter, one_of, structure, wrong_type
+from greenroom.schemas.wire.wire import AtMost, WireError, make_wire_converter, structure, wrong_type
 
 RESPONSES = make_wire_converter()
 
@@ -95,11 +95,10 @@ RESPONSES.register_structure_hook(Content, lambda value, _: given(value, _conten
 RESPONSES.register_structure_hook(Content | None, _content)
 
 
-Role = NewType("Role", str)
+Role = Literal["user", "assistant", "system", "developer"]
 Arguments = NewType("Arguments", str)
 """The arguments of a call, as JSON text."""
 
-ROLES = ("user", "assistant", "system", "developer")
 MAX_ITEMS = MAX_MESSAGES
 MAX_ENCRYPTED_CONTENT = 10_485_760
 """Longest encrypted content, in characters (OpenAI's limit)."""
@@ -339,7 +338,6 @@ def _arguments(value: Any, _: Any) -> Arguments:
     return Arguments(value)
 
 
-RESPONSES.register_structure_hook(Role, lambda value, _: Role(one_of(ROLES, value)))
 RESPONSES.register_structure_hook(Arguments, _arguments)
 RESPONSES.register_structure_hook(Item, _item)
 RESPONSES.register_structure_hook(Items, lambda value, _: given(value, _items))

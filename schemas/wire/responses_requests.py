@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Any, NewType
+from typing import Annotated, Any, Literal
 
 import attrs
 
@@ -23,35 +22,22 @@ from greenroom.schemas.wire.responses_items import (
     Role,
     ToolParams,
 )
-from greenroom.schemas.wire.wire import AtMost, one_of
-
-Truncation = NewType("Truncation", str)
-Includable = NewType("Includable", str)
-Summary = NewType("Summary", str)
-ReasoningContext = NewType("ReasoningContext", str)
-CacheRetention = NewType("CacheRetention", str)
-CacheMode = NewType("CacheMode", str)
+from greenroom.schemas.wire.wire import AtMost
 
 ENCRYPTED_REASONING = "reasoning.encrypted_content"
 LOGPROBS = "message.output_text.logprobs"
 
-_CHOICES = {
-    Truncation: ("auto", "disabled"),
-    Summary: ("auto", "concise", "detailed"),
-    ReasoningContext: ("auto", "current_turn", "all_turns"),
-    CacheMode: ("implicit", "explicit"),
-    CacheRetention: ("in_memory", "in-memory", "24h"),
-    Includable: (
-        "code_interpreter_call.outputs",
-        "computer_call_output.output.image_url",
-        "file_search_call.results",
-        "message.input_image.image_url",
-        LOGPROBS,
-        ENCRYPTED_REASONING,
-        "web_search_call.action.sources",
-        "web_search_call.results",
-    ),
-}
+Includable = Literal[
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+]
+Summary = Literal["auto", "concise", "detailed"]
 
 
 @attrs.frozen
@@ -61,7 +47,7 @@ class ReasoningParam:
     effort: str | None = None
     summary: Summary | None = None
     generate_summary: Summary | None = None
-    context: ReasoningContext | None = None
+    context: Literal["auto", "current_turn", "all_turns"] | None = None
 
 
 @attrs.frozen
@@ -76,7 +62,7 @@ class TextParam:
 class CacheOptions:
     """Options of prompt caching; they change nothing, since every prompt is cached if memory allows."""
 
-    mode: CacheMode | None = None
+    mode: Literal["implicit", "explicit"] | None = None
     ttl: str | None = None
 
 
@@ -117,7 +103,7 @@ class PromptRequest:
     reasoning: ReasoningParam | None = None
     text: TextParam | None = None
     response_format: dict[str, Any] | None = None
-    truncation: Truncation | None = None
+    truncation: Literal["auto", "disabled"] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -126,7 +112,7 @@ class CompactRequest(PromptRequest):
 
     prompt_cache_key: str | None = None
     prompt_cache_options: CacheOptions | None = None
-    prompt_cache_retention: CacheRetention | None = None
+    prompt_cache_retention: Literal["in_memory", "in-memory", "24h"] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -152,10 +138,6 @@ class ResponseRequest(CompactRequest):
     user: str | None = None
 
 
-def _choice_of(choices: tuple[str, ...]) -> Callable[[Any, Any], str]:
-    return lambda value, _: one_of(choices, value)
-
-
 def _conversation(value: Any, _: Any) -> ConversationParam | None:
     if value is None:
         return None
@@ -164,8 +146,6 @@ def _conversation(value: Any, _: Any) -> ConversationParam | None:
     return RESPONSES.structure(value, ConversationParam)
 
 
-for _kind, _choices in _CHOICES.items():
-    RESPONSES.register_structure_hook(_kind, _choice_of(_choices))
 RESPONSES.register_structure_hook(ConversationParam | None, _conversation)
 
 

@@ -150,9 +150,11 @@ async def test_chats_and_raw_text_are_answered_as_by_the_far_side_itself(
         for path, further in (
             ("/v1/messages", question),
             ("/v1/responses", {"input": "Hello", "store": False, "max_output_tokens": 8}),
+            ("/v1/responses", {"input": "Hello", "max_output_tokens": 8}),
         ):
             direct, through = await each.both(path, further, "qwen3")
             assert through.status == 200, through.body
+            assert through.headers["x-greenroom-backend"] == "studio"
             assert plain(through.json()).keys() == plain(direct.json()).keys()
 
 
@@ -270,6 +272,9 @@ async def test_a_keys_requests_stay_here_and_the_audit_tells_who_answered(
             chosen.append(told)
             assert (answer.status, answer.headers.get("x-greenroom-backend")) == (status, backend)
             assert sent.requests - before == (backend == "studio")
+        body = {"model": "studio/qwen3"}  # loads it
+        refused = await fetch(each.near.server, "POST", "/api/generate", body, x_api_key=secrets["home"])
+        assert refused.status == 403
 
         async def rows() -> list[tuple[str, int, str, str]]:
             found = await fetch(each.near.server, "GET", "/admin/audit", x_api_key=secrets["boss"])

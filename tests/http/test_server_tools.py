@@ -20,6 +20,7 @@ from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.settings.tool_servers import ToolServer
 from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.clients import anthropic_clients, openai_clients
+from greenroom.tests.support.clients.web_socket_clients import open_socket
 from greenroom.tests.support.servers.http_servers import Served, fetch, serving
 
 pytest.importorskip("mcp")
@@ -143,6 +144,9 @@ async def test_responses_whole_and_streamed(served: Served) -> None:
     ]
     assert [item.type for item in final.output] == [item.type for item in whole.output]
     assert shown(final.output)[2].output == call.output
+    async with open_socket(served) as socket:
+        *_, ended = await socket.answer({"type": "response.create", **body})
+    assert [item["type"] for item in ended["response"]["output"]] == [item.type for item in whole.output]
 
 
 async def calls_made(served: Served) -> list[str]:

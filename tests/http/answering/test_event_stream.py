@@ -10,10 +10,19 @@ import trio
 import trio.testing
 
 from greenroom.actors.core.reply import ReplyStream
-from greenroom.http.answering.event_stream import HEARTBEAT, NEWS_INTERVAL, EventStream
+from greenroom.actors.requests.generation import RequestEvents
+from greenroom.http.answering.event_stream import (
+    HEARTBEAT,
+    NEWS_INTERVAL,
+    EventStream,
+    ParallelEventStream,
+    ParallelGenerations,
+)
 from greenroom.http.openai.chat_formatter import ChatStream
+from greenroom.http.openai.completions import CompletionStream
 from greenroom.schemas.events.events import (
     Admitted,
+    Failed,
     Finished,
     InferenceEvent,
     PromptProgress,
@@ -21,6 +30,9 @@ from greenroom.schemas.events.events import (
     TextDelta,
     Usage,
 )
+from greenroom.schemas.messages.requests import InferenceRequest, RawInput
+from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import model_crashed
 
 
 class Events:
@@ -140,3 +152,37 @@ async def test_news_that_came_before_the_headers_are_told_if_they_are_still_true
     assert await news_of((60.0, Finished("stop", Usage(1, 1))), early=()) == []
     assert await news_of((5.0, TextDelta("a")), early=(loading, Admitted(3))) == [(0.0, 3)]
     assert await news_of((5.0, TextDelta("b")), early=(loading, Admitted(3), TextDelta("a"))) == []
+
+
+class Prompt(RequestEvents):
+    """One of several prompts, whose events a test sends."""
+
+    def __init__(self) -> None:
+        self.request = InferenceRequest("req_1", ModelKey("m"), RawInput("a"))
+        self.reply = ReplyStream[InferenceEvent]()
+
+    async def receive(self) -> InferenceEvent:
+        return await self.reply.receive()
+
+    def receive_ready(self) -> list[InferenceEvent]:
+        return []
+
+    def close(self) -> None:
+        self.reply.close()
+
+
+async def test_nothing_follows_the_failure_of_one_of_several_prompts() -> None:
+    failing, other = Prompt(), Prompt()
+    stream = ParallelEventStream(
+        ParallelGenerations([failing, other]), CompletionStream("i", "m", 1, choices=2)
+    )
+    sent = b""
+    async with stream:
+        for prompt, event in ((failing, Failed(model_crashed("m"))), (other, TextDelta("late"))):
+            prompt.reply.sender.send(event)
+            await trio.testing.wait_all_tasks_blocked()
+        async for piece in stream:
+            sent += piece
+    assert sent.startswith(b'data: {"error":')
+    assert sent.endswith(b"data: [DONE]\n\n")
+    assert b"late" not in sent

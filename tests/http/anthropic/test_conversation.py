@@ -119,6 +119,14 @@ def test_what_a_server_has_run_elsewhere_becomes_calls_and_results() -> None:
     )
 
 
+def test_a_result_of_an_mcp_server_is_the_text_that_the_model_has_read() -> None:
+    made = {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "add", "server_name": "toy", "input": {}}
+    told = {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False}
+    for content in ("5", [text("5")]):
+        history = conversation(USER, from_assistant(made, {**told, "content": content}), USER)
+        assert history.messages[2] == said("tool", "5", tool_call_id="mcptoolu_1")
+
+
 def test_a_deferred_tool_joins_with_the_result_that_refers_to_it() -> None:
     before = conversation(USER, tools=[SEARCH, LATER])
     assert before.tools == (Tool("ToolSearch", "Find tools", SCHEMA),)

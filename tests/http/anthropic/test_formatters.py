@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.events.result_events import ServerCall, ToolResult
+from greenroom.schemas.messages.messages import TextPart
 from greenroom.schemas.models.model_description import ModelDescription
 from greenroom.schemas.problems import ProblemError, model_crashed
 from greenroom.schemas.wire.anthropic import ANTHROPIC, MessagesRequest
@@ -101,6 +104,16 @@ def test_a_stream_is_the_whole_message(answer: list[InferenceEvent], display: st
             {"type": "text", "text": " Done."},
         ]
         assert whole["stop_reason"] == "tool_use"
+
+
+@pytest.mark.parametrize("arguments", ['{"a": 1}', "{a: 1}", ""])
+def test_arguments_of_a_servers_call_are_streamed_as_the_whole_message_has_them(arguments: str) -> None:
+    call, told = ServerCall("call_1", "toy", "add", arguments), ToolResult("call_1", (TextPart("5"),))
+    answer: list[InferenceEvent] = [call, told, TextDelta("Five."), FINISHED]
+    whole = formatter().whole("m", collected(answer))["content"]
+    events = streamed(formatter().stream("m"), answer)
+    deltas = [event["delta"] for event in events if event["type"] == "content_block_delta"]
+    assert json.loads("".join(delta.get("partial_json", "") for delta in deltas) or "{}") == whole[0]["input"]
 
 
 def test_events_come_in_order_and_every_block_is_closed() -> None:

@@ -45,7 +45,7 @@ def hub(tiny_model: TinyModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @attrs.frozen
 class Shared:
-    """A server with two keys, `a` and `b`."""
+    """A server with three keys, of which `c` may not bring models."""
 
     served: Served
     keys: dict[str, str]
@@ -76,8 +76,8 @@ async def shared(tiny_model: TinyModel, tmp_path: Path, hub: Hub) -> AsyncIterat
     async with serving(settings, status_timeout=0.01) as served:
         made = await fetch(served.server, "POST", "/admin/keys", {"name": "boss", "admin": True})
         boss, keys = made.json()["secret"], {}
-        for name in "ab":
-            body = {"name": name, "downloads": True}
+        for name in "abc":
+            body = {"name": name, "downloads": name != "c"}
             made = await fetch(served.server, "POST", "/admin/keys", body, x_api_key=boss)
             keys[name] = made.json()["secret"]
         yield Shared(served, keys)
@@ -147,6 +147,10 @@ async def test_downloads(shared: Shared, hub: Hub) -> None:
         answer = await shared.ask(who, "/v1/completions", {"model": name, "prompt": "a", "max_tokens": 1})
         refusals[who] += "too_many_pulls" in answer.body.decode()
 
+    for path in ("/v1/completions", "/api/generate", "/api/embed"):
+        body = {"model": "org/c00", "prompt": "a"} if path == "/v1/completions" else {"model": "org/c00"}
+        assert (await shared.ask("c", path, body)).status == 404
+    assert not any("org/c00" in path for path in hub.paths)
     refusals: Counter[str] = Counter()
     async with trio.open_nursery() as nursery:
         for who, count in (("a", 40), ("b", 1)):

@@ -74,8 +74,12 @@ def test_a_call_may_have_no_arguments() -> None:
 
 def test_ids_of_clients_that_know_them_are_kept() -> None:
     result = {"role": "tool", "tool_call_id": "x", "content": "1"}
-    messages = chat(messages=[USER, called("a", a="x"), result]).messages
-    assert (messages[1].tool_calls[0].id, messages[2].tool_call_id) == ("x", "x")
+    messages = chat(
+        messages=[USER, called("a", "b", a="x"), result, {"role": "tool", "content": "2"}]
+    ).messages
+    calls = [call.id for call in messages[1].tool_calls]
+    assert calls[0] == "x"
+    assert [message.tool_call_id for message in messages[2:]] == calls
 
 
 @pytest.mark.parametrize(
@@ -95,6 +99,7 @@ def test_thinking_is_switched(think: Any, thinking: ReasoningSettings) -> None:
     ("options", "overrides"),
     [
         ({"num_predict": -1, "seed": -1, "num_ctx": 8, "mystery": {}}, {}),
+        ({"num_predict": 0, "seed": 0}, {"seed": 0}),
         ({"num_predict": 5, "seed": 3}, {"max_tokens": 5, "seed": 3}),
         ({"repeat_penalty": 1.5, "repeat_last_n": 64}, {"repetition_penalty": 1.5}),
         ({"repeat_penalty": 1.5, "repeat_last_n": 0}, {}),

@@ -251,6 +251,13 @@ def test_a_whole_chat_has_every_required_key() -> None:
     }
 
 
+def test_the_service_tier_that_was_asked_for_is_told() -> None:
+    formatter = ChatFormatter(ChatRequest("m", (), service_tier="flex"), "chatcmpl-1")
+    stream = formatter.stream("m")
+    told = chunks(stream.event(TextDelta("a")) + stream.event(FINISHED))
+    assert {chunk["service_tier"] for chunk in told} == {"flex"}
+
+
 def test_a_failure_is_sent_and_then_done() -> None:
     formatter = ChatStream("chatcmpl-1", "m", 123)
     sent = formatter.event(TextDelta("a")) + formatter.event(Failed(model_crashed("m")))

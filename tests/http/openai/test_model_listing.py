@@ -16,6 +16,8 @@ import pytest
 
 from greenroom.engine.catalog import catalog
 from greenroom.engine.catalog.catalog import Catalog
+from greenroom.http.encoding.encoding import json_bytes
+from greenroom.http.openai import protocol as openai_protocol
 from greenroom.http.terminal.streams import served_ids
 from greenroom.schemas.settings.settings import ModelSettings, Profile, Settings
 from greenroom.tests.support.clients.openai_clients import ask
@@ -179,8 +181,14 @@ async def test_nothing_of_unchanged_folders_is_read_again(
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "none"))
     for number in range(50):
         make_model(tmp_path / "models" / f"model-{number:02}", max_position_embeddings=64)
-    clock = [1000.0]
+    clock, encoded = [1000.0], list[object]()
     monkeypatch.setattr(catalog, "time", _Clock(clock))
+
+    def encode(value: object) -> bytes:
+        encoded.append(value)
+        return json_bytes(value)
+
+    monkeypatch.setattr(openai_protocol, "json_bytes", encode)
     settings = Settings(model_dir=(str(tmp_path / "models"),))
     async with serving(settings) as served:
 
@@ -196,6 +204,7 @@ async def test_nothing_of_unchanged_folders_is_read_again(
             clock[0] += 60.0
             opened.clear()
             assert (await listed(), opened) == (first, [])
+        assert len(encoded) == 1
         make_model(tmp_path / "models" / "model-07", max_position_embeddings=128)
         clock[0] += 60.0
         again = await listed()

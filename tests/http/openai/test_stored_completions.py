@@ -16,6 +16,7 @@ from openai.types.chat import ChatCompletion
 
 from greenroom.schemas.settings.settings import Settings
 from greenroom.schemas.stored import StoredCompletion
+from greenroom.tests.support.actors.actor_systems import eventually
 from greenroom.tests.support.actors.stored_records import change
 from greenroom.tests.support.clients.openai_clients import USER, ask, body, stream_of, streamed_text
 from greenroom.tests.support.clients.web_socket_clients import until_closed
@@ -191,7 +192,12 @@ async def test_an_answer_that_was_left_is_not_stored(settings: Settings) -> None
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_cannot_be_stored_says_so(settings: Settings, stream: bool) -> None:
-    async with serving(settings) as served:
+    async with serving(attrs.evolve(settings, audit=True)) as served:
+
+        async def is_recorded() -> bool:
+            rows = (await fetch(served.server, "GET", "/admin/audit")).json()["requests"]
+            return any(row["error"] for row in rows)
+
         await created(served)
         assert settings.db
         with closing(sqlite3.connect(settings.db, timeout=300)) as database:
@@ -199,4 +205,5 @@ async def test_an_answer_that_cannot_be_stored_says_so(settings: Settings, strea
         with pytest.raises(openai.APIError) as error:
             await (stream_of(served, store=True) if stream else created(served))
         assert "store" in str(error.value) or "database" in str(error.value)
+        await eventually(is_recorded)
         assert await ask(served, lambda client: client.chat.completions.create(**body()))

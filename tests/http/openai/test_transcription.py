@@ -25,7 +25,8 @@ def test_a_client_that_waits_is_sent_events_and_no_comments() -> None:
     events = TranscriptEvents(TranscriptionRequest("default"), "transcribe")
     sent = [
         events.heartbeat(),
-        events.event(Segment(" One", 0.0, 1.0)),
+        events.event(Segment(" ", 0.0, 0.1)),
+        events.event(Segment(" One", 0.1, 1.0)),
         events.heartbeat(),
         events.event(Segment(" two", 1.0, 2.0)),
     ]

@@ -48,6 +48,13 @@ def test_of_a_turn_that_is_too_long_its_question_and_its_end_are_kept() -> None:
     assert last_turns([*CHAT, *turn], room=300) == [turn[0], *turn[3:]]
 
 
+def test_an_approval_is_not_parted_from_the_call_that_it_approves() -> None:
+    wanted = {"type": "mcp_approval_request", "id": "a", "call_id": "a", "arguments": "x" * 500}
+    given = {"type": "mcp_approval_response", "approval_request_id": "a", "approve": True}
+    turn = [said("user", "Do it"), wanted, given, said("assistant", "Done")]
+    assert last_turns(turn, room=300) == [turn[0], turn[3]]
+
+
 def test_a_file_that_is_sent_along_becomes_a_word_and_its_turn_is_kept() -> None:
     image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 20_000}
     named = {"type": "input_image", "image_url": "https://example.org/a.png"}

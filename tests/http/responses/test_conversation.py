@@ -103,7 +103,9 @@ def test_what_other_tools_brought_is_the_result_of_a_call() -> None:
     local = {"type": "local_shell_call", "id": "x", "call_id": "l", "action": {"command": ["ls"]}}
     listed = {"type": "local_shell_call_output", "id": "l", "output": "b"}
     answered, failed = {**remote, "output": "found"}, {**remote, "id": "n", "error": "lost"}
+    broken = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "lost"}]}
     messages = read(shell, shown, answered, failed, code, patch, patched, local, listed)
+    assert read({**failed, "error": broken}) == read(failed)
     calls = [call for message in messages for call in message.tool_calls]
     assert [call.name for call in calls] == [
         *("shell", "find", "find", "code_interpreter", "apply_patch", "local_shell")

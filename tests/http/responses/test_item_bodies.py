@@ -9,7 +9,9 @@ import pytest
 from openai.types.conversations import ConversationItemList
 from pydantic import TypeAdapter
 
-from greenroom.http.responses.item_bodies import stored_items
+from greenroom.http.answering.explanation_body import signed_reasoning
+from greenroom.http.responses.item_bodies import item_document, stored_items
+from greenroom.schemas.wire.responses_requests import ENCRYPTED_REASONING
 
 SENT: tuple[dict[str, Any], ...] = (
     {"role": "user", "content": "Hi"},
@@ -18,6 +20,7 @@ SENT: tuple[dict[str, Any], ...] = (
     {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Yes?"}]},
     {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
     {"type": "reasoning", "id": "rs_client", "summary": [{"type": "summary_text", "text": "Hm"}]},
+    {"type": "reasoning", "summary": "Hm"},
     {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": '{"path": "a"}'},
     {"type": "function_call", "call_id": "call_2", "name": "read", "arguments": {"path": "b"}},
     {"type": "function_call_output", "call_id": "call_1", "output": "text", "status": None},
@@ -39,7 +42,7 @@ def test_what_was_sent_is_listed_as_the_sdk_knows_it() -> None:
     page = TypeAdapter(ConversationItemList).validate_python(listed, strict=True)
     assert [item.id for item in page.data] == [item.id for item in stored]
     assert [item.id.split("_")[0] for item in stored] == (
-        ["msg", "msg", "msg", "msg", "msg", "rs", "fc", "fc", "fco", "ctc", "ctco", "cmp"]
+        ["msg", "msg", "msg", "msg", "msg", "rs", "rs", "fc", "fc", "fco", "ctc", "ctco", "cmp"]
     )
     assert page.data[0].model_dump(exclude_none=True) == {
         "id": "msg_0",
@@ -49,7 +52,21 @@ def test_what_was_sent_is_listed_as_the_sdk_knows_it() -> None:
         "content": [{"type": "input_text", "text": "Hi"}],
     }
     assert page.data[1].content[0].type == "output_text"  # type: ignore[union-attr, index]
-    assert page.data[7].arguments == '{"path": "b"}'  # type: ignore[union-attr]
+    assert page.data[8].arguments == '{"path": "b"}'  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "thought",
+    [
+        {"summary": "Hm"},
+        {"summary": [], "content": "Hm"},
+        {"content": [{"type": "reasoning_text", "text": "Hm"}]},
+    ],
+)
+def test_a_thought_in_any_form_is_listed_with_what_gives_it_back(thought: dict[str, Any]) -> None:
+    [stored] = stored_items([{"type": "reasoning", **thought}], lambda prefix, index: prefix)
+    listed = json.loads(item_document(stored, [ENCRYPTED_REASONING]))
+    assert signed_reasoning("", listed["encrypted_content"]) == "Hm"
 
 
 @pytest.mark.parametrize("item", [{"role": "user", "content": "\ud800"}, {"role": "user", "content": "\x00"}])

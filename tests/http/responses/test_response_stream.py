@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from greenroom.http.answering.collecting import ChoiceCollector
 from greenroom.http.answering.explanation_body import signed_reasoning
-from greenroom.http.responses.response_object import ECHOED, ResponseEcho, ResponseHead, answered_members
+from greenroom.http.responses.response_object import ResponseEcho, ResponseHead, answered_members
 from greenroom.http.responses.response_stream import ResponseStream
 from greenroom.schemas.events.events import (
     Admitted,
@@ -32,7 +32,9 @@ from greenroom.schemas.events.events import (
     ToolCallDelta,
     Usage,
 )
+from greenroom.schemas.events.result_events import ApprovalWanted, ServerCall, ToolResult, ToolsListed
 from greenroom.schemas.messages.generation import GenerationParameters
+from greenroom.schemas.messages.messages import TextPart, Tool
 from greenroom.schemas.problems import Problem, context_length_exceeded, internal_error
 from greenroom.schemas.protocols.responses_protocol import Heartbeat, RunEnded, RunEvent, RunStarted
 from greenroom.schemas.stored import StoredResponse
@@ -47,11 +49,16 @@ TOOLS = [
     {"type": "custom", "name": "shell"},
 ]
 STOP = Finished("stop", USAGE)
+REPEATED = (
+    "previous_response_id instructions tools tool_choice truncation parallel_tool_calls text top_p store "
+    "presence_penalty frequency_penalty top_logprobs temperature reasoning max_output_tokens max_tool_calls "
+    "background service_tier metadata safety_identifier prompt_cache_key"
+)
 
 
 def echo(**changed: Any) -> ResponseEcho:
     members: dict[str, Any] = {
-        **dict.fromkeys(ECHOED),
+        **dict.fromkeys(REPEATED.split()),
         "tools": TOOLS,
         "tool_choice": "auto",
         "parallel_tool_calls": True,
@@ -98,6 +105,23 @@ ANSWER: list[InferenceEvent] = [
     ToolCallDelta(1, "call_2", "shell", '{"input":"ls"}'),
     Finished("tool_calls", USAGE),
 ]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_this_server_does_itself_is_told_in_openais_types(failed: bool) -> None:
+    own: list[InferenceEvent] = [
+        Admitted(10),
+        ToolsListed("toy", (Tool("add", "", {}),)),
+        ToolsListed("gone", error="No such file"),
+        ServerCall("call_1", "toy", "add", "{}"),
+        ToolResult("call_1", (TextPart("5"),), failed=failed),
+        TextDelta("Five."),
+        ApprovalWanted("call_2", "toy", "add", "{}"),
+        STOP,
+    ]
+    for event in read_events(sent(stream(), own)):
+        EVENTS.validate_python(event, strict=True)
+    Response.model_validate(whole_of(own, echo()), strict=True)
 
 
 def test_the_events_come_in_the_order_of_the_specification() -> None:

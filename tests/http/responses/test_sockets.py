@@ -240,3 +240,9 @@ async def test_what_is_wrong_with_a_message_is_named(
         [event] = await socket.answer(message)
         assert (event["status"], event["error"]["param"]) == (400, param)
         assert event["error"]["type"] == "invalid_request_error"
+
+
+async def test_a_socket_with_anthropics_header_survives_a_refusal(server_without_model: Served) -> None:
+    async with open_socket(server_without_model, anthropic_version="2023-06-01") as socket:
+        for _ in range(2):
+            assert await error(socket, {**LOCAL, "input": []}) == (400, "invalid_value", "input")

@@ -20,7 +20,7 @@ from greenroom.schemas.stored import StoredConversation, StoredItem, StoredRespo
 from greenroom.schemas.wire.responses_items import Item, MessageItem, structure_items
 from greenroom.tests.support.actors.stored_records import change, commit
 from greenroom.tests.support.clients.openai_clients import ask
-from greenroom.tests.support.servers.http_servers import Served, connected, serving
+from greenroom.tests.support.servers.http_servers import Served, connected, fetch, serving
 
 TOOL = {"type": "function", "name": "read", "parameters": {"type": "object"}}
 
@@ -289,19 +289,18 @@ async def test_a_call_is_answered_in_the_next_turn(settings: Settings) -> None:
         assert await tokens(served, answered, previous_response_id=first, tools=[TOOL]) == whole
 
 
-async def test_a_result_whose_call_was_deleted_is_left_out(settings: Settings) -> None:
+async def test_a_result_or_an_approval_whose_call_was_deleted_is_left_out(settings: Settings) -> None:
+    wanted = {"id": "mcpr_1", "server_label": "toy", "name": "add", "arguments": "{}"}
+    given = {"type": "mcp_approval_response", "approval_request_id": "mcpr_1", "approve": True}
     async with serving(settings) as served:
-        items: Any = [FIRST[0], call("call_1"), result("call_1")]
-        made = await ask(served, lambda client: client.conversations.create(items=items))
-        listed: list[Any] = await ask(
-            served, lambda client: list(client.conversations.items.list(made.id, order="asc"))
-        )
-        await ask(
-            served,
-            lambda client: client.conversations.items.delete(listed[1].id, conversation_id=made.id),
-        )
-        whole = await tokens(served, [FIRST[0], *QUESTION])
-        assert await tokens(served, QUESTION, conversation=made.id) == whole
+        for pair in ([call("call_1"), result("call_1")], [{**wanted, "type": "mcp_approval_request"}, given]):
+            items: Any = [FIRST[0], *pair]
+            made = await fetch(served.server, "POST", "/v1/conversations", {"items": items})
+            path = f"/v1/conversations/{made.json()['id']}/items"
+            listed = (await fetch(served.server, "GET", f"{path}?order=asc")).json()["data"]
+            assert (await fetch(served.server, "DELETE", f"{path}/{listed[1]['id']}")).status == 200
+            whole = await tokens(served, [FIRST[0], *QUESTION])
+            assert await tokens(served, QUESTION, conversation=made.json()["id"]) == whole
 
 
 async def test_thoughts_of_stored_turns_are_thoughts_again(settings: Settings) -> None:
