@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -265,7 +265,9 @@ class Adapter(OutputAdapter):
             appendix="" if is_constrained else appendix,
             system_prompt=encoded.system_prompt,
             notice=" ".join(notices),
-            predicted=sum(map(len, self.tokenizer.encode_prompt(chat.prediction, begins=False))),
+            predicted=_count(
+                self.tokenizer.encode_prompt(chat.prediction, begins=False), self.context_length
+            ),
             rendered=unmark(self._conversations.shown_text(encoded)) if self._inspects else "",
             outline=self._outline(chat, encoded),
         )
@@ -287,6 +289,16 @@ class Adapter(OutputAdapter):
         remaining = remaining_context(tokens, self.context_length)
         check_logit_bias(parameters.logit_bias, self.tokenizer)
         return min(parameters.max_tokens or max(1, default), remaining)
+
+
+def _count(pieces: Iterable[list[int]], most: int) -> int:
+    """Return the number of tokens; no text is read beyond `most`."""
+    counted = 0
+    for piece in pieces:
+        counted += len(piece)
+        if counted >= most:
+            return most
+    return counted
 
 
 def _find_reasoning(

@@ -345,6 +345,14 @@ def test_tools_that_are_shown_whole_leave_the_prompt_as_it_was(folder: Folder) -
         assert "In full:" not in prompt_of(adapter_of(folder("qwen", chat_template=template)), SHOWN)
 
 
+def test_a_prediction_is_read_up_to_the_context(folder: Folder) -> None:
+    adapter, request = adapter_of(folder("qwen")), chat("Hello")
+    assert isinstance(request.input, ChatInput)
+    for text, counted in (("Hello" * adapter.context_length, adapter.context_length), ("Hello", 5), ("", 0)):
+        asked = attrs.evolve(request, input=attrs.evolve(request.input, prediction=text))
+        assert adapter.prepare_input(asked).predicted == counted
+
+
 def test_what_large_tools_hide_takes_one_pass_and_little_memory() -> None:
     finder = UnshownParameters(lambda _: f"{'z' * 10_000_000}zq1qz")
     properties: dict[str, Any] = {f"p{number}": {} for number in range(50_000)}
