@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, Literal, TypeVar
@@ -256,7 +257,8 @@ class Choice:
         if not name or number >= MAX_CALLS:
             raise BrokenAnswer("a call without a name, or one too many")
         self.calls += 1
-        yield ToolCallDelta(number, typed(ident, str) or f"call_{number}", name, arguments, self.index)
+        own = f"call_{uuid.uuid4().hex[:24]}"  # some tell no id, but a conversation has many calls
+        yield ToolCallDelta(number, typed(ident, str) or own, name, arguments, self.index)
 
     def go_on(self, number: int, arguments: Any) -> Iterator[ToolCallDelta]:
         if arguments:

@@ -22,7 +22,7 @@ from greenroom.actors.core.ref import ask_actor
 from greenroom.actors.core.reply import ReplyStream
 from greenroom.actors.pool.lease_queue import NOT_ANSWERED
 from greenroom.actors.remotes.media_calls import SpeechReader, _read_transcript
-from greenroom.actors.remotes.remote_call import Answer, CallFailure
+from greenroom.actors.remotes.remote_call import Answer, CallFailure, Choice
 from greenroom.actors.remotes.remote_client import RemoteClient, _retry_after
 from greenroom.actors.remotes.remote_model import CHARACTERS_PER_TOKEN, RemoteModel, _size_of, call_of
 from greenroom.actors.remotes.remote_servers import FAILURES, MAX_MODELS, RemoteServer
@@ -363,6 +363,11 @@ async def test_an_answer_with_calls_ends_with_calls_by_whatever_name(reason: str
         end = (await events_of(each.system, "far/big"))[-1]
         assert isinstance(end, Finished)
         assert end.reason == "tool_calls"
+
+
+def test_calls_without_an_id_get_one_of_their_own() -> None:
+    idents = [each.id for _ in range(3) for each in Choice().begin_call({"name": "look"}, "")]
+    assert len({*idents}) == 3
 
 
 @pytest.mark.parametrize("api", STREAMS)
