@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -181,6 +182,7 @@ async def _serve_until_drained(
     from greenroom.http.guard.keys import settings_keys
     from greenroom.http.process.runtime_file import runtime_file
     from greenroom.schemas.logs import get_logger
+    from greenroom.schemas.protocols.store_protocol import DescribeStore, StoreStatus
     from greenroom.schemas.settings.caller import new_secret
 
     log, key = get_logger(actor="http"), new_secret()
@@ -197,7 +199,9 @@ async def _serve_until_drained(
             models = await served_ids(system.pool, settings)
             log.info("listening", addresses=list(addresses), models=models, pid=os.getpid())
             if settings.log_format == "console" and watchers.is_first:
-                click.echo(welcome(addresses, settings, await kind_of_default(system.pool)))
+                store = await system.refs.store.ask(DescribeStore(), StoreStatus)
+                stores = isinstance(store, StoreStatus) and store.problem is None
+                click.echo(welcome(addresses, settings, await kind_of_default(system.pool), stores=stores))
             await _wait_for_either(drain, system.device_lost)
         watchers.ending()
         lost = not drain.is_set()
@@ -256,12 +260,15 @@ async def _wait_for_either(one: trio.Event, other: trio.Event) -> None:
         nursery.start_soon(_cancel_after, other, nursery.cancel_scope)
 
 
-def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> str:
-    """Return the start-up message: addresses, an example request, and advice. `addresses`: addresses of the
-    server, e.g. `http://127.0.0.1:8000`.
+def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType, *, stores: bool) -> str:
+    """Return the start-up message: addresses, an example request, and advice.
+
+    Args:
+        addresses: Addresses of the server, e.g. `http://127.0.0.1:8000`.
+        stores: False if its database cannot be used.
     """
-    own = [address.replace("//0.0.0.0:", "//127.0.0.1:") for address in addresses]
-    reachable = list(dict.fromkeys(address.replace("//[::]:", "//127.0.0.1:") for address in own))
+    here = (re.sub(r"//(0\.0\.0\.0|\[::\]):", "//127.0.0.1:", address) for address in addresses)
+    reachable = list(dict.fromkeys(here))
     address = reachable[0]
     ids = [Path(name).name if Path(name).is_dir() else name for name in settings.models]
     served = ", ".join(ids) or "the built-in demo model"
@@ -274,6 +281,6 @@ def welcome(addresses: Sequence[str], settings: Settings, kind: ModelType) -> st
     ]
     if not settings.models:
         lines.append(f"For a real model: {program_name()} setup, or {program_name()} serve MODEL.")
-    if settings.store_responses and settings.db is not None and settings.db != ":memory:":
+    if stores and settings.store_responses and settings.db not in (None, ":memory:"):
         lines.append(f"What clients store goes to {settings.db}; --no-store-responses keeps none of it.")
     return "\n".join(lines)

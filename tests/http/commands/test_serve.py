@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -10,6 +11,7 @@ import socket
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -74,11 +76,16 @@ def begun(server: ServerProcess, body: dict[str, Any]) -> Iterator[Callable[[], 
 
 
 @pytest.mark.deep
-def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) -> None:
+@pytest.mark.parametrize("stores", [True, False])
+def test_at_a_terminal_the_server_says_what_to_do_next(
+    tiny_model: TinyModel, tmp_path: Path, stores: bool
+) -> None:
     command = [*GREENROOM, "serve", str(tiny_model("qwen3")), "--port", "0"]
-    with bounded(
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    ) as process:
+    if not stores:
+        (tmp_path / "greenroom").write_bytes(b"")  # no folder for a database
+    variables = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    pipe, silent = subprocess.PIPE, subprocess.DEVNULL
+    with bounded(subprocess.Popen(command, stdout=pipe, stderr=silent, text=True, env=variables)) as process:
         assert process.stdout is not None
         first = process.stdout.readline()
         assert re.search(r" on http://127\.0\.0\.1:(\d+)( and http://\[::1\]:\1)?$", first), first
@@ -90,7 +97,8 @@ def test_at_a_terminal_the_server_says_what_to_do_next(tiny_model: TinyModel) ->
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert "base_url" in rest
-        assert re.search(r"What clients store goes to .*greenroom\.db; --no-store-responses keeps", rest)
+        told = re.search(r"What clients store goes to .*greenroom\.db; --no-store-responses keeps", rest)
+        assert bool(told) == stores
         assert process.wait(PATIENCE) == 0
 
 
