@@ -9,9 +9,7 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
-from greenroom.actors.core.ref import Control
 from greenroom.actors.engines.engines import Engines
-from greenroom.actors.pool.pool_reports import FoundToPreload
 from greenroom.actors.pool.residence_rules import preloads_by_pattern, preloads_of
 from greenroom.actors.remotes.remote_servers import RemoteServers
 from greenroom.schemas.models.model_description import ModelDescription
@@ -150,8 +148,10 @@ class CatalogLookups:
             return self._engines.describe(name if meant is None else meant.model)
         return self._engines.describe(None, self._remotes.descriptions())
 
-    async def find_preloads(self, settings: Settings, control: Control[Any]) -> None:
-        """Look up the models to load at the start, and report each."""
+    async def find_preloads(
+        self, settings: Settings, report: Callable[[str, ModelName | Problem], None]
+    ) -> None:
+        """Look up the models to load at the start, and report each by its name in the settings."""
         listed = await self.describe(None) if preloads_by_pattern(settings) else None
         known = listed.models if isinstance(listed, ModelDescriptions) else ()
         for name in preloads_of(settings, dict.fromkeys(model.model for model in known)):
@@ -159,7 +159,7 @@ class CatalogLookups:
             if isinstance(found, ModelName) and found.model in self._left_out:
                 detail = "The server died while this model loaded or computed; a request loads it."
                 found = Problem(503, "left_out", detail)
-            control.send(FoundToPreload(name, found))
+            report(name, found)
 
     async def _look(self, look: Callable[[], T | Problem], **about: str) -> T | Problem:
         try:

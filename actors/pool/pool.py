@@ -14,6 +14,7 @@ from greenroom.actors.core.ref import Control, Envelope, Inbox, Ref
 from greenroom.actors.core.reply import Reply
 from greenroom.actors.core.worker import Workers
 from greenroom.actors.engines.engines import Engines
+from greenroom.actors.engines.residences import HeldPrefixes
 from greenroom.actors.model.model import Model
 from greenroom.actors.pool.keep_awake import KeepAwake
 from greenroom.actors.pool.lease_queue import NameFound
@@ -22,19 +23,6 @@ from greenroom.actors.pool.model_choice import Routes
 from greenroom.actors.pool.model_record import MakeModel, PooledModel
 from greenroom.actors.pool.model_table import Callbacks, ModelTable
 from greenroom.actors.pool.pool_events import HeldReleased
-from greenroom.actors.pool.pool_reports import (
-    Crashed,
-    DeviceLost,
-    Exited,
-    Expired,
-    FailAll,
-    FoundToPreload,
-    LeaseReduced,
-    LookedUp,
-    Reported,
-    Tick,
-    TicketClosed,
-)
 from greenroom.actors.pool.residence_rules import rule_for
 from greenroom.actors.remotes.remote_model import RemoteModel
 from greenroom.actors.remotes.remote_servers import RemoteServers
@@ -113,11 +101,11 @@ class Pool:
         self._log = get_logger().bind(actor="pool")
         callbacks = Callbacks(
             self._start_model,
-            lambda record, ticket: self._control.send(TicketClosed(record, ticket)),
-            lambda record, lease: self._control.send(LeaseReduced(record, lease)),
+            lambda record, ticket: self._control.send(partial(self._models.close_ticket, record, ticket)),
+            lambda record, lease: self._control.send(partial(self._models.reduce_lease, record, lease)),
             engines.available_memory,
             engines.held,
-            lambda key: self._nursery.start_soon(_release_held, engines, self._control, key),
+            lambda key: self._nursery.start_soon(self._release_held, engines.held, key),
             lambda model: engines.abandon(model),
             engines.asked_by.__setitem__,
             lambda model: rule_for(engines.names.settings, model),
@@ -125,7 +113,7 @@ class Pool:
         )
         self._models = ModelTable(settings, callbacks)
         self._routes = Routes(settings, self._remotes, self._models.overview, self._log)
-        self._expiry = Alarm(lambda: self._control.send(Expired()))
+        self._expiry = Alarm(lambda: self._control.send(lambda: None))  # what is due is looked for anyway
         self._lookups = CatalogLookups(engines, self._remotes, self._log, left_out)
         self._awake = KeepAwake(settings.keep_awake)
         self._nursery: trio.Nursery
@@ -135,11 +123,15 @@ class Pool:
         self._drain_replies: list[Reply] = []
 
     def fail_all(self) -> None:
-        self._control.send(FailAll())
+        self._control.send(lambda: self._models.fail_all(self._lost or draining()))
 
     def lose_device(self, problem: Problem) -> None:
         """Reject new requests, and fail those that wait for a load; ready models may still answer."""
-        self._control.send(DeviceLost(problem))
+
+        def lose() -> None:
+            self._draining = self._lost = problem
+
+        self._control.send(lose)
 
     async def run(self) -> None:
         self._log.debug("started")
@@ -147,43 +139,19 @@ class Pool:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 nursery.start_soon(self._inbox.forward, self._control)
-                nursery.start_soon(self._lookups.find_preloads, self._settings, self._control)
+                nursery.start_soon(self._lookups.find_preloads, self._settings, self._report_preload)
                 nursery.start_soon(self._awake.run)
                 while True:
                     self._receive(await self._control.receive())
         finally:
             self._end()
 
-    def _receive(self, report: Any) -> None:
-        match report:
-            case Envelope(message, reply):
-                self._guard(self._receive_message, message, reply or Reply())
-            case LookedUp(message, reply, found):
-                self._looking_up -= 1
-                self._guard(partial(self._admit, found), message, reply)
-            case FoundToPreload(name, Problem() as problem):
-                self._log.warning("model not preloaded", model=name, detail=problem.detail)
-            case FoundToPreload(_, ModelName(model)) if self._draining is None:
-                self._models.preload(ModelKey(model))
-            case TicketClosed(record, ticket):
-                self._models.close_ticket(record, ticket)
-            case LeaseReduced(record, lease):
-                self._models.reduce_lease(record, lease)
-            case Reported(model, report):
-                self._models.record(model, report)
-            case Crashed(model):
-                self._models.record_crash(model)
-            case Exited(model):
-                self._models.record_exit(model)
-            case HeldReleased():
-                self._models.overview.record_held_released(report)
-            case FailAll():
-                self._models.fail_all(self._lost or draining())
-            case DeviceLost(problem):
-                self._draining = self._lost = problem
-            case Tick():
-                self._ticking = False
-                self._models.tick()
+    def _receive(self, received: Envelope[PoolMessage] | Callable[[], None]) -> None:
+        """Answer a message, or make the change that a child reports; then decide on the new state."""
+        if isinstance(received, Envelope):
+            self._guard(self._receive_message, received.message, received.reply or Reply())
+        else:
+            received()
         if self._lost is not None:
             self._models.fail_unloaded(self._lost)
         self._models.advance()
@@ -260,7 +228,20 @@ class Pool:
         found = await self._lookups.find_allowed(
             message.key.model, without, allowed_models(message), adapter_of(message)
         )
-        self._control.send(LookedUp(message, reply, found))
+        self._control.send(partial(self._record_lookup, found, message, reply))
+
+    def _record_lookup(self, found: ModelName | Problem, message: NamedMessage, reply: Reply) -> None:
+        self._looking_up -= 1
+        self._guard(partial(self._admit, found), message, reply)
+
+    def _report_preload(self, name: str, found: ModelName | Problem) -> None:
+        self._control.send(partial(self._preload, name, found))
+
+    def _preload(self, name: str, found: ModelName | Problem) -> None:
+        if isinstance(found, Problem):
+            self._log.warning("model not preloaded", model=name, detail=found.detail)
+        elif self._draining is None:
+            self._models.preload(ModelKey(found.model))
 
     async def _describe(self, reply: Reply, name: str | None) -> None:
         found = await self._lookups.describe(name)
@@ -281,7 +262,7 @@ class Pool:
 
     def _start_model(self, key: ModelKey, state: ModelState) -> PooledModel:
         def report(told: ModelReport) -> None:
-            self._control.send(Reported(model, told))
+            self._control.send(partial(self._models.record, model, told))
 
         model = self._make(key, state, report)
         self._nursery.start_soon(self._supervise, model)
@@ -292,14 +273,26 @@ class Pool:
             await model.run()
         except Exception:
             self._log.exception("actor crashed", model=str(model.key))
-            self._control.send(Crashed(model))
+            self._control.send(partial(self._models.record_crash, model))
             await model.wait_released()
-        self._control.send(Exited(model))
+        self._control.send(partial(self._models.record_exit, model))
 
     def _tick(self) -> None:
         if self._models.overview.waiting and not self._ticking:
             self._ticking = True
-            self._nursery.start_soon(_tick_later, self._control)
+            self._nursery.start_soon(self._tick_later)
+
+    async def _tick_later(self) -> None:
+        def tick() -> None:
+            self._ticking = False
+            self._models.tick()
+
+        await trio.sleep(_TICK)
+        self._control.send(tick)
+
+    async def _release_held(self, held: HeldPrefixes, key: ModelKey) -> None:
+        released = HeldReleased(key, await trio.to_thread.run_sync(held.release))
+        self._control.send(partial(self._models.overview.record_held_released, released))
 
     def _answer_drain(self) -> None:
         if self._draining is not None and not (self._looking_up or self._models.overview.busy):
@@ -329,15 +322,6 @@ def _make(
     if (place := remotes.place(key.model)) is not None:
         return RemoteModel(key, state, report, *place, engines)
     return Model(key, engines, workers, report, state=state, slots=slots)
-
-
-async def _release_held(engines: Engines, control: Control[Any], key: ModelKey) -> None:
-    control.send(HeldReleased(key, await trio.to_thread.run_sync(engines.held.release)))
-
-
-async def _tick_later(control: Control[Any]) -> None:
-    await trio.sleep(_TICK)
-    control.send(Tick())
 
 
 class Alarm:
