@@ -16,7 +16,7 @@ from PIL import Image
 from greenroom.engine.media import pdf_process
 from greenroom.engine.media.decoding_process import REFUSED, DecodingLimits, TimeLeft, run_decoder
 from greenroom.engine.media.images import ImageLimits, name_of
-from greenroom.engine.resources.preparation_steps import ClientSemaphore, PreparationSteps
+from greenroom.engine.resources.preparation_steps import PreparationSteps, StepSemaphore
 from greenroom.schemas.file_formats import is_pdf
 from greenroom.schemas.problems import Problem, ProblemError, invalid
 
@@ -27,7 +27,7 @@ SECONDS = 20.0  # Time limit in seconds for all documents of a request
 _BYTES = 2 * 1024**3  # Memory limit in bytes; a page of pictures takes some hundred megabytes
 AT_ONCE = 2
 """Number of rendering processes at once for all models; further ones wait without blocking other requests."""
-_DRAWING = ClientSemaphore(AT_ONCE)
+_DRAWING = StepSemaphore(AT_ONCE)
 
 
 def draw_pages(
@@ -36,7 +36,6 @@ def draw_pages(
     *,
     left: TimeLeft | None = None,
     param: str | None = None,
-    client: str = "",
 ) -> PreparationSteps[list[Image.Image]]:
     """Return a document's pages, in order, as RGB; yields while a process renders them.
 
@@ -44,7 +43,6 @@ def draw_pages(
 
     Args:
         left: Time left for all documents of the request; waiting for a turn does not count.
-        client: The client's name; each client has one document drawn at a time.
 
     Raises:
         ProblemError: 400 that says what is wrong with the file; 501: the rendering library is missing.
@@ -60,8 +58,11 @@ def draw_pages(
     if importlib.util.find_spec("pypdfium2") is None:
         detail = "Documents need the library pypdfium2: `pip install pypdfium2`."
         raise ProblemError(Problem(501, "library_missing", detail))
-    drawing = _run(data, limits.pages, left or TimeLeft(SECONDS))
-    drawn, reason = yield from _DRAWING.run(client, drawing)
+    yield from _DRAWING.acquire()
+    try:
+        drawn, reason = yield from _run(data, limits.pages, left or TimeLeft(SECONDS))
+    finally:
+        _DRAWING.release()
     if reason:
         if limits.single:
             reason = reason.replace(pdf_process.SHARED, "this model takes one image at a time")

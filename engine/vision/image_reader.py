@@ -73,7 +73,7 @@ class ImageReader:
         takes_audio = "audio" in self._markers
         messages = select_media(chat.messages, self._history, self._limits, takes_audio=takes_audio)
         check_sizes(messages, self._limits)
-        documents = yield from self._read_documents(messages, client, salt)
+        documents = yield from self._read_documents(messages, salt)
         numbers = itertools.count()
         read: list[Message] = []
         for message in messages:
@@ -132,7 +132,7 @@ class ImageReader:
         return self._kept.get(digest, process)
 
     def _read_documents(
-        self, messages: Sequence[Message], client: str, salt: str
+        self, messages: Sequence[Message], salt: str
     ) -> PreparationSteps[Mapping[int, _Pages]]:
         """Return the pages of documents, by the `id` of their parts.
 
@@ -145,8 +145,7 @@ class ImageReader:
         room = self._limits.pages
         for part in reversed(parts):
             try:
-                limits = attrs.evolve(self._limits, pages=room)
-                pages = yield from self._read_pages(part, limits, left, client, salt)
+                pages = yield from self._read_pages(part, attrs.evolve(self._limits, pages=room), left, salt)
             except ProblemError:
                 if id(part) in new or not documents:
                     raise
@@ -156,7 +155,7 @@ class ImageReader:
         return documents
 
     def _read_pages(
-        self, part: DocumentPart, limits: ImageLimits, left: TimeLeft, client: str, salt: str
+        self, part: DocumentPart, limits: ImageLimits, left: TimeLeft, salt: str
     ) -> PreparationSteps[_Pages]:
         file = hashlib.sha256(part.data).digest()
 
@@ -166,7 +165,7 @@ class ImageReader:
         kept = self._kept.find(map(digest_of, range(limits.pages)))
         if kept and kept[0].of == len(kept):
             return kept
-        drawn = yield from draw_pages(part.data, limits, left=left, param=part.param, client=client)
+        drawn = yield from draw_pages(part.data, limits, left=left, param=part.param)
 
         def process(page: int) -> ProcessedImage:
             made = self._process_image(drawn[page], digest_of(page), part.param)
