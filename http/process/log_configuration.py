@@ -16,6 +16,7 @@ import os
 import select
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -262,7 +263,8 @@ class _PrintedBytes(io.RawIOBase):
 
 
 PATIENCE = 1.0
-"""Seconds to wait for a reader that has stopped; the event loop stands still for so long each time."""
+"""Seconds to wait for a reader that has stopped, while the event loop stands still."""
+_SHARE = 0.1  # Largest part of later time in which a reader that is slow, or stops again, holds it up
 
 
 class LineSink:
@@ -277,6 +279,7 @@ class LineSink:
         self._lost_lines = lost_lines
         self._lock = threading.Lock()
         self._dropped = 0
+        self._waited = self._asked = 0.0
         self._is_cut = False
         try:
             self._descriptor: int | None = stream.fileno()
@@ -302,7 +305,7 @@ class LineSink:
         told = self._lost_lines(self._dropped).encode() if self._dropped else b""
         unsent = (b"\n" if self._is_cut else b"") + told + line
         while unsent:
-            if not _takes_more(descriptor, 0.0 if self._dropped else PATIENCE):
+            if not self._takes_more(descriptor):
                 self._dropped += 1
                 return
             # So many bytes are taken without blocking (`select.PIPE_BUF`).
@@ -311,11 +314,15 @@ class LineSink:
             self._is_cut = bool(unsent)
         self._dropped = 0
 
-
-def _takes_more(descriptor: int, seconds: float) -> bool:
-    poll = select.poll()
-    poll.register(descriptor, select.POLLOUT)
-    return bool(poll.poll(1000 * seconds))
+    def _takes_more(self, descriptor: int) -> bool:
+        now = time.monotonic()
+        self._waited = max(0.0, self._waited - (now - self._asked) * _SHARE)
+        self._asked = now
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
+        takes = bool(poll.poll(1000 * max(0.0, PATIENCE - self._waited)))
+        self._waited += time.monotonic() - now
+        return takes
 
 
 LINES = 1_000  # Number of lines that are kept

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from greenroom.http.process import log_configuration
+from greenroom.http.process.log_configuration import LineSink
 from greenroom.tests.support.servers.bounded_waits import bounded
 
 BEGIN = """
@@ -179,6 +182,32 @@ def test_a_reader_that_stops_stops_nobody_and_hears_of_what_it_missed() -> None:
     assert [line["n"] for line in whole] == list(range(len(whole)))
     assert json.loads(again)["event"] == "again"
     assert (json.loads(lost)["event"], json.loads(lost)["count"]) == ("log lines lost", 3000 - len(whole))
+
+
+def test_a_reader_that_stops_again_and_again_holds_the_server_up_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_configuration, "_SHARE", 0.0)
+    poll, asked = select.poll, list[float]()
+
+    class Poll:
+        def __init__(self) -> None:
+            self._poll = poll()
+            self.register = self._poll.register
+
+        def poll(self, milliseconds: float) -> list[tuple[int, int]]:
+            asked.append(milliseconds)
+            return self._poll.poll(milliseconds)
+
+    monkeypatch.setattr(select, "poll", Poll)
+    read, write = os.pipe()
+    with open(write, "w") as stream, open(read, "rb", buffering=0) as reader:
+        sink = LineSink(stream, lambda count: f"{count} lost\n")
+        for _ in range(3):
+            sink.write("x" * (1 << 20))
+            assert reader.read(1 << 20)
+    assert asked[0] == 1000
+    assert asked[-1] < 100
 
 
 def test_console_lines_are_plain_when_nobody_watches() -> None:
