@@ -43,7 +43,7 @@ def command(
       greenroom probe ~/models/Qwen3-4B-4bit
       greenroom probe mlx-community/Qwen3-4B-4bit --json
     """
-    from greenroom.actors.store.database_file import MEMORY, has_server
+    from greenroom.actors.store.database_file import MEMORY, default_path, has_server
     from greenroom.http.commands.downloads import fetch_missing
     from greenroom.http.process.log_configuration import configure_command_logging
     from greenroom.http.settings.start_checks import check_at_start, locate_database
@@ -51,7 +51,8 @@ def command(
     if settings.db == MEMORY:
         raise click.UsageError("--db must be a file: the findings would be lost with the memory")
     configure_command_logging(settings.log_level)
-    settings = locate_database(settings)
+    # Named, so that the start fails if findings could not be kept.
+    settings = locate_database(attrs.evolve(settings, db=settings.db or str(default_path())))
     database = Path(str(settings.db)).expanduser()
     if has_server(database):
         probe_by_server(url, database, model, max_tokens, as_json=as_json)

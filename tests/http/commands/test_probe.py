@@ -91,3 +91,7 @@ def test_what_cannot_be_probed_is_one_line(tmp_path: Path) -> None:
         refused = run_greenroom("probe", str(tmp_path), *arguments)
         assert refused.returncode == status
         assert named in refused.stderr.splitlines()[-1]
+    (tmp_path / "greenroom").write_bytes(b"")
+    homeless = run_greenroom("probe", "greenroom-demo", XDG_DATA_HOME=str(tmp_path))
+    assert (homeless.returncode, homeless.stderr.count("\n")) == (2, 1)
+    assert "greenroom.db': " in homeless.stderr
