@@ -140,7 +140,7 @@ class TextEngine:
             memory=share_statistics(self._memory.share),
             admission=self.admission.statistics(),
             prefix_cache=None if (cache := self.prefix_cache) is None else cache.statistics(),
-            speculation=self._batches.speculation_statistics(),
+            speculation=self._batches.speculation.statistics(),
             token_intervals=self._outputs.intervals.snapshot(),
             phases=self._batches.timer.spent,
             adapters=self.adapters.names(),

@@ -19,7 +19,6 @@ from greenroom.engine.text.kv_memory import KvMemory
 from greenroom.engine.text.scheduler.step_costs import StepCosts, StepTimer
 from greenroom.engine.text.sequence import Sequence, SequenceFailures, not_computed
 from greenroom.engine.text.speculation import Speculation
-from greenroom.schemas.events.statistics import SpeculationStatistics
 
 if TYPE_CHECKING:
     from greenroom.engine.grammar.masks import MaskLatency
@@ -51,8 +50,8 @@ class RunningBatches:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._model, self._memory = model, memory
-        self._speculation = speculation or Speculation()
-        self._speculation.reserve = memory.reserve_temporary
+        self.speculation = speculation or Speculation()
+        self.speculation.reserve = memory.reserve_temporary
         self._costs = costs
         self.copies = CopyBudget(costs, memory)
         self._policy = policy or BatchPolicy()
@@ -72,11 +71,7 @@ class RunningBatches:
 
     @property
     def lookahead(self) -> int:
-        return self._speculation.lookahead if self._is_single_sequence else 0
-
-    def speculation_statistics(self) -> SpeculationStatistics | None:
-        """Return the statistics of speculative decoding; None if it is off."""
-        return self._speculation.statistics()
+        return self.speculation.lookahead if self._is_single_sequence else 0
 
     @property
     def _is_single_sequence(self) -> bool:
@@ -127,7 +122,7 @@ class RunningBatches:
 
     def record_memory(self) -> None:
         """Charge the memory account with the current size of the caches."""
-        nbytes, largest_layer = self._speculation.nbytes, 0
+        nbytes, largest_layer = self.speculation.nbytes, 0
         for batch in self._batches:
             usage = batch.growth.usage(self._memory.size_model)
             nbytes += usage.nbytes
@@ -141,9 +136,9 @@ class RunningBatches:
 
     def release_drafts(self) -> bool:
         """Release the draft model's caches; return whether there were any."""
-        if not self._speculation.nbytes:
+        if not self.speculation.nbytes:
             return False
-        self._speculation.reset()
+        self.speculation.reset()
         self.record_memory()
         return True
 
@@ -179,7 +174,7 @@ class RunningBatches:
         """Launch a forward pass of each due batch; return whether there were any. `alone`: nothing else is
         computed at the same time, so speculative decoding is allowed.
         """
-        speculation = self._speculation.for_step(alone and self._is_single_sequence)
+        speculation = self.speculation.for_step(alone and self._is_single_sequence)
         launched = [batch for batch in take_turns(self._batches) if batch.launch(speculation)]
         self._copied = sum(batch.pop_copied_bytes() for batch in self._batches)
         verifies = any(batch.is_verifying for batch in self._batches)
@@ -189,12 +184,12 @@ class RunningBatches:
     def remove_finished(self) -> None:
         self._batches = [batch for batch in self._batches if not batch.is_done]
         if not self._batches:
-            self._speculation.reset()
+            self.speculation.reset()
             self.timer.rest()
 
     def close(self) -> None:
         self._batches.clear()
-        self._model, self._speculation = None, Speculation()
+        self._model, self.speculation = None, Speculation()
 
 
 @attrs.frozen

@@ -165,6 +165,7 @@ def test_mixed_rows_of_trained_adapters_answer_as_alone(
         pytest.param("gemma3", None, ("model.embed_tokens", "mlp.up_proj"), marks=pytest.mark.deep),
         # Its attention is mended for batches.
         ("gemma2", None, ("self_attn.q_proj", "mlp.up_proj")),
+        pytest.param("baichuan_m1", None, ("self_attn.W_pack", "self_attn.o_proj"), marks=pytest.mark.deep),
         # It has lists of layers, which no adapter may change.
         pytest.param("gemma3n", None, ("self_attn.q_proj", "mlp.up_proj"), marks=pytest.mark.deep),
     ],
