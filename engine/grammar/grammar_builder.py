@@ -36,7 +36,8 @@ class GrammarBuilder:
     def __init__(self, tokenizer: GrammarTokenizer) -> None:
         self.tokenizer = tokenizer
         self.lexer_fuel = limits.SCHEMA_FUEL
-        self._parts: list[dict[str, Any]] = []
+        self._parts: list[str] = []
+        self._left = limits.MAX_GRAMMAR_TEXT
         self._rules: list[str] = []
 
     def rule(self, body: str, options: str = "") -> str:
@@ -50,14 +51,14 @@ class GrammarBuilder:
         return name
 
     def json(self, schema: Any) -> str:
-        return self._part({"json_schema": _with_options(schema)})
+        return self._part("json_schema", _with_options(schema))
 
     def lark(self, grammar: str) -> str:
         self.lexer_fuel = limits.GRAMMAR_FUEL
-        return self._part({"lark_grammar": grammar})
+        return self._part("lark_grammar", grammar)
 
     def part_of_text(self, grammar: str) -> str:
-        return self._part({"lark_grammar": grammar})
+        return self._part("lark_grammar", grammar)
 
     def fixed_text(self, text: str) -> str:
         pieces = self.tokenizer.split_specials(text)
@@ -67,11 +68,16 @@ class GrammarBuilder:
         # If the grammar leaves no choice, llguidance would force the tokenizer's tokens for the text: a
         # special token for text that only looks like one, which the grammar then rejects.
         lark = "\n".join(['%llguidance {"no_forcing": true}', f"start: {start}", *self._rules])
-        return json.dumps({"grammars": [{"name": "main", "lark_grammar": lark}, *self._parts]})
+        parts = [json.dumps({"name": "main", "lark_grammar": lark}), *self._parts]
+        return f'{{"grammars": [{", ".join(parts)}]}}'
 
-    def _part(self, part: dict[str, Any]) -> str:
+    def _part(self, kind: str, content: Any) -> str:
         name = f"part{len(self._parts)}"
-        self._parts.append({"name": name, **part})
+        self._parts.append(json.dumps({"name": name, kind: content}))
+        self._left -= len(self._parts[-1])
+        if self._left < 0:
+            detail = "The arguments refer to too large definitions: in this model's format, each has its own."
+            raise invalid(detail, "tools", "unsupported_grammar")
         return f"@{name}"
 
 

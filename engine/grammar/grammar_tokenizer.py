@@ -36,7 +36,8 @@ class GrammarTokenizer:
         try:
             self.token_bytes = _token_bytes(backend, special)
             self.size = len(self.token_bytes)
-            self.stop_token_ids = tuple(sorted({*stop_token_ids}.intersection(range(self.size))))
+            ids = range(self.size)
+            self.stop_token_ids = tuple(sorted(ident for ident in {*stop_token_ids} if ident in ids))
             self.trie = TokenTrie(self.token_bytes, special, self.stop_token_ids or (0,))
         except ValueError as error:
             raise _unsupported(str(error)) from error

@@ -10,6 +10,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer
 
 from greenroom.engine.formats.registry import CALL_SYNTAXES, TOOL_PARSERS, make_tool_parser
+from greenroom.engine.grammar import limits
 from greenroom.engine.grammar.compiler import GrammarCompiler
 from greenroom.engine.grammar.grammar_tokenizer import GrammarTokenizer
 from greenroom.engine.grammar.matcher_state import Phase
@@ -401,6 +402,25 @@ def test_a_reference_inside_an_argument_leads_to_the_tools_own_schema(
         written = grammars.walk(matcher.clone(), seed, eager={END: 0.7})
         [call] = extract_calls(make_tool_parser(call_format), written.text, (tool,)).calls
         validate(schema, call.arguments)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_arguments_that_repeat_large_definitions_are_refused_or_free(
+    grammars: Grammars, monkeypatch: pytest.MonkeyPatch, strict: bool
+) -> None:
+    monkeypatch.setattr(limits, "MAX_GRAMMAR_TEXT", 50_000)
+    names = {"enum": [f"name {number}" for number in range(500)]}
+    properties = {f"p{number}": {"type": "array", "items": {"$ref": "#/$defs/n"}} for number in range(9)}
+    schema = {"type": "object", "properties": properties, "$defs": {"n": names}}
+    constraint = Constraint(
+        calls=CallConstraint((Tool("look", parameters=schema, strict=strict),), REQUIRED, "qwen3_coder")
+    )
+    if not strict:
+        assert grammars.walk(constraint, 1, limit=20).text.lstrip().startswith("<")
+        return
+    with pytest.raises(ProblemError) as refused:
+        grammars.matcher(constraint)
+    assert (refused.value.problem.status, refused.value.problem.param) == (400, "tools")
 
 
 def test_arguments_keep_the_order_of_the_schema(grammars: Grammars) -> None:
