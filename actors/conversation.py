@@ -154,7 +154,7 @@ def converse(
     """Return a started conversation; iterate over it for its events, and leave its context to end it.
 
     Raises:
-        ProblemError: A parameter is out of its range.
+        ProblemError: A parameter is out of its range, such as `n`, which must be 1.
         ValueError: There is no MCP server of such a name, or a function cannot be described.
     """
     options = options or ConversationOptions()
@@ -167,6 +167,8 @@ def converse(
     described = ((describe_function(function), function) for function in options.functions)
     functions = tuple((tool, call) for tool, call in described if is_allowed(allowed or (), tool.name))
     request = _request(chat_input(messages), options.model, options.parameters)
+    if request.choices > 1:
+        raise invalid("`n` must be 1 in a conversation with tools.", "n")
     loop = ToolLoop(sources, functions, options.max_turns)
     return ToolConversation(system.pool, system.refs.tools, request, loop)
 

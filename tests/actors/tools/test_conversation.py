@@ -33,6 +33,7 @@ from greenroom.schemas.messages.generation import parameters
 from greenroom.schemas.messages.messages import ImagePart, Message, TextPart, Tool, ToolCall, ToolChoice
 from greenroom.schemas.messages.requests import ChatInput, InferenceRequest, JsonSchemaFormat
 from greenroom.schemas.model_key import ModelKey
+from greenroom.schemas.problems import ProblemError
 from greenroom.schemas.protocols.pool_protocol import DescribePool, PoolStatus
 from greenroom.schemas.protocols.tools_protocol import DescribeSessions, Sessions, ToolLoop, ToolSource
 from greenroom.schemas.settings.remotes import Remote
@@ -97,6 +98,8 @@ async def test_a_function_is_called_and_its_result_is_told(system: System) -> No
     assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Paris"})
     assert "Rain in Paris" in result.final_message
     assert result.turns_taken == 2
+    with pytest.raises(ProblemError, match="`n` must be 1"):
+        await run_conversation(system, RAIN, attrs.evolve(options, parameters={"n": 2}))
 
 
 OSLO = {"properties": {"city": {"type": "string", "enum": ["Oslo"]}}, "required": ["city"]}
