@@ -139,6 +139,25 @@ def test_a_hostile_title_names_no_path_and_turns_no_letters(page: Page, download
         page.wait(lambda: [path.name for path in downloads.iterdir()] == ["bashrcfdpexe img srcx.json"])
 
 
+def test_calls_of_the_server_that_failed_are_saved_with_their_reasons(page: Page, downloads: Path) -> None:
+    broken = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": "No such city"}]}
+    call = {"type": "mcp_call", "server_label": "toy", "name": "add", "arguments": "{}", "output": None}
+    with standing_in() as server:
+        items = [{**call, "error": error} for error in (broken, "gone", {"code": 5})]
+        server.documents["/v1/conversations"] = {"data": [], "has_more": False}
+        server.documents["/v1/conversations/conv_1"] = {"id": "conv_1", "metadata": {"title": "Calls"}}
+        server.documents["/v1/conversations/conv_1/items"] = {"data": items, "has_more": False, "last_id": ""}
+        page.open(server.address, "#chat/conv_1")
+        page.wait(lambda: page.texts(".entry"))
+        page.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        assert page.texts(".own-call .result") == ["No such city", "gone", '{"code":5}']
+        page.press("Conversation")
+        page.press("Save as Markdown")
+        text = saved(page, downloads, "Calls.md")
+    for reason in ("No such city", "gone", '{"code":5}'):
+        assert f"Result\n\n```\n{reason}\n```" in text
+
+
 @pytest.mark.parametrize("settings", ["null", '{"schema": {"type": "object"}, "tools": [1], "system": 5}'])
 def test_a_conversation_of_another_client_goes_on(page: Page, settings: str) -> None:
     output = [{"type": "input_text", "text": "17 degrees"}, {"type": "input_text", "text": "and rain"}]

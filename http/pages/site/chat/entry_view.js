@@ -4,7 +4,7 @@ import { plain, seconds } from '../formats.js';
 import { CopyButton } from '../copy_button.js';
 import { MarkdownView } from '../markdown_view.js';
 import { imageAddress } from './attachments.js';
-import { outputText, textOf } from './items.js';
+import { errorText, outputText, textOf } from './items.js';
 import { figuresOf, waitingLine } from './small_print.js';
 import { speak } from './sound.js';
 
@@ -75,7 +75,7 @@ const nameOf = ({ server_label: server, name }) => html`<code>${plain(`${server}
 
 function ServerCall({ part: { item, live } }) {
   const failed = (item.error ?? null) !== null;
-  const result = failed ? item.error.content?.[0]?.text ?? item.error : item.output ?? null;
+  const result = failed ? errorText(item.error) : item.output ?? null;
   const spent = Number.isFinite(item.seconds) ? ` in ${seconds(item.seconds)}` : '';
   return html`<details class="fold own-call"><summary>${result === null ? 'Calls' : failed ? 'Failed to call' : 'Called'} ${nameOf(item)}${spent}</summary>
     <pre tabindex="0">${plain(live.text)}</pre>

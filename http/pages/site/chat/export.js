@@ -1,5 +1,5 @@
 // A conversation as a file.
-import { itemsOf, outputText, textOf } from './items.js';
+import { errorText, itemsOf, outputText, textOf } from './items.js';
 
 function download(name, type, text) {
   const link = document.createElement('a');
@@ -18,9 +18,9 @@ function fenced(text) {
 }
 
 function ownCall({ server_label: server, name, arguments: given, output, error }) {
-  const result = error ?? output;
+  const result = (error ?? null) === null ? output : errorText(error);
   const called = name ? `Calls \`${server}/${name}\`\n\n${fenced(given || '{}')}` : '';
-  return [called, (result ?? null) === null ? '' : `Result\n\n${fenced(result)}`].filter(Boolean).join('\n\n');
+  return [called, (result ?? null) === null ? '' : `Result\n\n${fenced(String(result))}`].filter(Boolean).join('\n\n');
 }
 
 function markdownOf(entry) {

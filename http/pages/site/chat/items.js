@@ -52,6 +52,9 @@ export function itemsOf(entry) {
 export const outputText = (output) => (Array.isArray(output)
   ? output.map((part) => String(part?.text ?? `[${part?.type}]`)).join('\n') : String(output));
 
+// Why a call of the server failed: an object of the API, or a text, as other clients may have stored it.
+export const errorText = (error) => error.content?.[0]?.text ?? (typeof error === 'string' ? error : JSON.stringify(error));
+
 const joined = (pieces) => (pieces || []).map((piece) => piece.text || '').join('');
 
 function partOf(item) {
