@@ -129,8 +129,7 @@ async def test_without_ipv6_it_says_nothing(reason: int, monkeypatch: pytest.Mon
 
 
 async def test_an_address_that_is_found_twice_is_listened_to_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with _bound(0, socket.AF_INET) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     found = socket.getaddrinfo("127.0.0.1", port, type=socket.SOCK_STREAM)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found * 2)
     listeners = await open_listeners(Settings(host="twice.example", port=port), ())
