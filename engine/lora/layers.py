@@ -100,12 +100,21 @@ class RowPlan:
         self.rows = rows
         self.uniform = rows[0] if len(set(rows)) == 1 else None
         self._groups: dict[str, list[Group]] = {}
+        self._parts: dict[tuple[int, ...], RowPlan] = {}
         self._arrays: dict[tuple[tuple[int, int, float], ...], tuple[Any, ...]] = {}
 
     def groups(self, path: str, *, may_gather: bool = True) -> list[Group]:
         """Return the groups of rows whose adapters change a layer."""
         if (known := self._groups.get(path)) is None:
             known = self._groups[path] = self._group(path, may_gather)
+        return known
+
+    def of_rows(self, indices: tuple[int, ...]) -> RowPlan:
+        """Return the plan of some of the rows, in this order."""
+        if (known := self._parts.get(indices)) is None:
+            if len(self._parts) >= _MOST_PLANS:
+                self._parts.clear()
+            known = self._parts[indices] = RowPlan(tuple(self.rows[index] for index in indices))
         return known
 
     def _group(self, path: str, may_gather: bool) -> list[Group]:
@@ -283,6 +292,32 @@ class ExpertRows(AdaptedLayer):
                 with _planned(RowPlan((adapter,))):
                     y[rows] = self.layer(x[rows], indices[rows])
         return y
+
+
+class OrderedRows(AdaptedLayer):
+    """A block that computes rows in pieces, those of the most tokens first (`RaggedRows`)."""
+
+    def __call__(self, x: mx.array, *args: Any, **keywords: Any) -> Any:
+        cache = next((value for value in (*args, *keywords.values()) if hasattr(value, "lengths")), None)
+        plan = _step.plan
+        if plan is None or cache is None or cache.lengths is None:
+            return self.layer(x, *args, **keywords)
+        known = cache.known_lengths
+        tokens = known.tokens if known.lengths is cache.lengths else cache.lengths.tolist()
+        order = sorted(range(len(tokens)), key=lambda row: -min(max(tokens[row], 0), x.shape[1]))
+        with _planned(plan.of_rows(tuple(order))):
+            return self.layer(x, *args, **keywords)
+
+
+class PieceOfRows(AdaptedLayer):
+    """The block within, which gets as many of the ordered rows as reach a piece."""
+
+    def __call__(self, x: mx.array, *args: Any, **keywords: Any) -> Any:
+        plan = _step.plan
+        if plan is None or len(x) == len(plan.rows):
+            return self.layer(x, *args, **keywords)
+        with _planned(plan.of_rows(tuple(range(len(x))))):
+            return self.layer(x, *args, **keywords)
 
 
 def _of_rows(x: mx.array, group: Group) -> mx.array:

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from greenroom.engine.loading.batching_patches import ConvolvedKeys, GroupedHeadsMask
+from greenroom.engine.loading.batching_patches import ConvolvedKeys, GroupedHeadsMask, RaggedRows
 from greenroom.engine.loading.weight_files import StoredTensor
 from greenroom.engine.lora.files import OpenedAdapter, PairHeader, plain_path, why_unusable
 from greenroom.engine.lora.layers import (
@@ -21,6 +21,8 @@ from greenroom.engine.lora.layers import (
     ExpertRows,
     LoadedAdapter,
     LowRank,
+    OrderedRows,
+    PieceOfRows,
     RowAdapter,
     forget_plans,
 )
@@ -119,6 +121,7 @@ class LoadedAdapters:
             raise ProblemError(load_failed(asked.name, f"{why_unusable(error)}.")) from None
         for module in header.pairs:
             self._wrap(*self._targets[plain_path(module)])
+        _order_rows(self._model)
         adapter = self._loaded[opened.digest] = LoadedAdapter(asked.name, layers, header.nbytes)
         self._restack()
         rank = max(pair.rank for pair in header.pairs.values())
@@ -251,7 +254,7 @@ def _targets_of(model: Any) -> dict[str, tuple[str, Any, Any]]:
     """
     found: dict[str, tuple[str, Any, Any]] = {}
     modules = dict(model.named_modules())
-    kinds = ConvolvedKeys, GroupedHeadsMask
+    kinds = ConvolvedKeys, GroupedHeadsMask, RaggedRows
     mended = [f"{path}." for path, each in modules.items() if isinstance(each, kinds)]
     for path, layer in modules.items():
         if path and _wrapper_of(layer) is not None:
@@ -261,6 +264,19 @@ def _targets_of(model: Any) -> dict[str, tuple[str, Any, Any]]:
                 known = above + path.removeprefix(above).partition(".")[2] if above else path
                 found[plain_path(known)] = path, parent, layer
     return found
+
+
+def _order_rows(model: Any) -> None:
+    """Let the layers within blocks that compute rows in pieces find the adapters of these rows."""
+    for path, block in list(model.named_modules()):
+        if isinstance(block, RaggedRows) and not isinstance(block.block, PieceOfRows):
+            block.block = PieceOfRows(block.block, f"{path}.block")
+            above, _, leaf = path.rpartition(".")
+            holder, ordered = _at(model, above), OrderedRows(block, path)
+            if isinstance(holder, list):
+                holder[int(leaf)] = ordered
+            else:
+                setattr(holder, leaf, ordered)
 
 
 def _wrapper_of(layer: Any) -> Any:

@@ -166,6 +166,15 @@ def test_mixed_rows_of_trained_adapters_answer_as_alone(
         # Its attention is mended for batches.
         ("gemma2", None, ("self_attn.q_proj", "mlp.up_proj")),
         pytest.param("baichuan_m1", None, ("self_attn.W_pack", "self_attn.o_proj"), marks=pytest.mark.deep),
+        # Their recurrent blocks compute the rows of a step in pieces.
+        ("jamba", None, ("mamba.in_proj", "mamba.x_proj", "mamba.out_proj")),
+        pytest.param("mamba", None, ("mixer.in_proj", "mixer.dt_proj"), marks=pytest.mark.deep),
+        pytest.param("nemotron_h", 4, ("mixer.q_proj", "mixer.in_proj"), marks=pytest.mark.deep),
+        pytest.param(
+            "olmo_hybrid", None, ("linear_attn.q_proj", "linear_attn.o_proj"), marks=pytest.mark.deep
+        ),
+        pytest.param("bailing_moe_linear", None, ("attention.query_key_value",), marks=pytest.mark.deep),
+        pytest.param("rwkv7", None, ("attn.r_proj", "ffn.value"), marks=pytest.mark.deep),
         # It has lists of layers, which no adapter may change.
         pytest.param("gemma3n", None, ("self_attn.q_proj", "mlp.up_proj"), marks=pytest.mark.deep),
     ],
