@@ -258,7 +258,8 @@ class TextEngine:
                 continue
             if self._outputs.has_begun(sequence):
                 for choice in (sequence, *parallel_samples_of(sequence)):
-                    self._outputs.finish_at_length(choice)
+                    if not choice.finished:  # as it would be after the failure of the one before
+                        self._outputs.finish_at_length(choice)
             else:
                 self._outputs.fail(sequence, self.admission.prompt_too_long(sequence))
 

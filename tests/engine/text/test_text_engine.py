@@ -211,6 +211,21 @@ def test_an_answer_whose_end_fails_frees_its_row(tiny_model: TinyModel) -> None:
     assert not driver.engine.has_work
 
 
+def test_a_choice_that_fails_as_it_is_cut_ends_its_request_once(
+    tiny_model: TinyModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tiny_model("qwen3")
+    driver = Driver(folder)
+    driver.output_processor = BreakingOutputProcessor(loaded(folder)[1])
+    driver.engine = TextEngine(loaded(folder)[0], driver.output_processor)
+    name = driver.submit(PROMPT, 60, GenerationParameters(seed=1, n=2))
+    (first,) = driver.engine._outputs.sequences.values()
+    first.metrics.started_at = 1.0  # It was preempted, and fits no more.
+    monkeypatch.setattr(driver.engine.admission, "admit_waiting", lambda: [first])
+    driver.step()
+    assert [type(event) for event in driver.events[name]] == [Failed]
+
+
 class FaultyModel:
     """A model that raises at one of its calls."""
 
