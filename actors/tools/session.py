@@ -111,10 +111,13 @@ class Session:
                     self._opened.set()
                     seconds = round(self._clock() - started, 3)
                     log.info("tool server started", server=self.source.label, seconds=seconds)
-                    await self._ended.wait()
-                    opening.deadline = trio.current_time() + _CLOSE_SECONDS
+                    try:
+                        await self._ended.wait()
+                    finally:  # also if what follows its changes fails
+                        opening.deadline = trio.current_time() + _CLOSE_SECONDS
             if opening.cancelled_caught:
-                self._lose(f"it did not start within {self.source.server.timeout:g} s")
+                late = f"it did not start within {self.source.server.timeout:g} s"
+                self._lose(late if self._state == "starting" else "it failed, and left that unanswered")
         except Exception as error:  # whatever the SDK and a hostile server make of each other
             self._lose(_reason(error))
         finally:

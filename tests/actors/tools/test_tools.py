@@ -273,6 +273,25 @@ async def test_the_session_of_a_rude_address_ends(floods: bool, monkeypatch: pyt
         assert (found.error == "it sent more than 16,777,216 bytes without having been asked") is floods
 
 
+async def test_a_session_that_breaks_waits_for_no_rude_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks = trio.Event()
+
+    async def follow(_session: session.Session, _client: object) -> None:
+        await breaks.wait()
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(session, "_CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(session.Session, "_follow_changes", follow)
+    async with standing_in(rude) as far, running() as tools:
+        address = ToolSource("far", ToolServer(url=f"{far.url}/mcp", timeout=START_SECONDS), "far")
+        await listed(tools, address)
+        breaks.set()
+        with trio.fail_after(300):
+            while (found := await status(tools)).state != "failed":
+                await trio.testing.wait_all_tasks_blocked(0.05)
+        assert found.error == "it failed, and left that unanswered"
+
+
 async def test_a_failure_is_told_without_the_keys_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_CLOSE_SECONDS", 0.1)
     says, header = "no entry with Bearer sk-12345678", ("Authorization=Bearer sk-12345678",)
