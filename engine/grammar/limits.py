@@ -72,10 +72,8 @@ MAX_ESCAPED_GRAMMAR: Final = 4 * MAX_GRAMMAR
 MAX_ESCAPED_CLASSES: Final = 4_096
 """Limit on the character classes in a grammar rewritten for JSON strings; one takes up to a millisecond."""
 
-
-MAX_GRAMMAR_TEXT: Final = (
-    64_000_000  # Limit on the characters of llguidance's input, which repeats definitions
-)
+MAX_GRAMMAR_TEXT: Final = 64_000_000
+"""Limit on the characters of llguidance's input, which repeats definitions."""
 
 GRAMMAR_FUEL: Final = 400_000
 """Limit on llguidance's lexer fuel for a client's grammar; a million takes up to 3 s."""

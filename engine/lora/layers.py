@@ -302,8 +302,9 @@ class OrderedRows(AdaptedLayer):
         plan = _step.plan
         if plan is None or cache is None or cache.lengths is None:
             return self.layer(x, *args, **keywords)
-        known = cache.known_lengths
-        tokens = known.tokens if known.lengths is cache.lengths else cache.lengths.tolist()
+        known = getattr(cache, "known_lengths", None)
+        is_known = known is not None and known.lengths is cache.lengths
+        tokens = known.tokens if is_known else cache.lengths.tolist()
         order = sorted(range(len(tokens)), key=lambda row: -min(max(tokens[row], 0), x.shape[1]))
         with _planned(plan.of_rows(tuple(order))):
             return self.layer(x, *args, **keywords)
