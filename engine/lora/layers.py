@@ -302,7 +302,7 @@ class OrderedRows(AdaptedLayer):
         plan = _step.plan
         if plan is None or cache is None or cache.lengths is None:
             return self.layer(x, *args, **keywords)
-        known = getattr(cache, "known_lengths", None)
+        known: Any = getattr(cache, "known_lengths", None)
         is_known = known is not None and known.lengths is cache.lengths
         tokens = known.tokens if is_known else cache.lengths.tolist()
         order = sorted(range(len(tokens)), key=lambda row: -min(max(tokens[row], 0), x.shape[1]))
