@@ -95,7 +95,7 @@ class Leader:
         model.__class__ = type(kind.__name__, (kind,), members)
 
     def flush(self) -> None:
-        """Let the others repeat what no pass follows: mostly they release memory."""
+        """Send the operations that no pass follows, mostly releases of memory, to the other ranks."""
         self._send()
 
     def rest(self, seen: int) -> None:
